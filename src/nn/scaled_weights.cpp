@@ -80,7 +80,7 @@ float scale_at(const StoredWeight& weight, int64_t row, int64_t column) {
                       row / weight.scale_rows * scales_of_row + column / weight.scale_columns);
 }
 
-// Codes that are no numbers would be others to a kernel: they make their float none.
+// Codes of NaN would be others to a kernel: they make their float NaN.
 void copy_row(const StoredWeight& weight, DType form, int64_t row, const uint8_t* codes, uint8_t* out) {
   const int64_t columns = weight.num_columns;
   const int64_t together = form == DType::kF8E4M3 ? columns : ops::kScaleColumns;

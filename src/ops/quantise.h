@@ -6,7 +6,7 @@
 //            spread evenly from the smallest value to the largest give
 //   Q4_K     the same with the scales and minima of 8 such groups rounded to 6 bits; no minimum is above 0
 //   F8_E4M3  a row shares a float, the largest magnitude's share of 448
-// A group (a row of F8_E4M3) with a value that is no number or infinite becomes values that are no numbers.
+// A group (a row of F8_E4M3) with a value that is NaN or infinite becomes NaN.
 // F8_E4M3_128 is how checkpoints with scales of blocks are held (nn/scaled_weights.h); nothing is rounded to it.
 #pragma once
 
@@ -23,7 +23,7 @@ constexpr bool is_quantisation_format(DType dtype) {
 }
 
 // Rows of 8-bit floats end with the floats that their codes are multiplied by, at any alignment. Codes that pack() is
-// given are numbers; where a value is none its float is.
+// given are numbers; where a value is NaN its float is.
 inline constexpr int64_t kScaleColumns = 128;  // that share one of F8_E4M3_128; the last has what is left of a row
 constexpr bool has_row_scales(DType dtype) {
   return dtype == DType::kF8E4M3 || dtype == DType::kF8E4M3_128;

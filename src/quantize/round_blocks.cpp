@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostGroup = 256;        // values that share a scale, at most
 constexpr int kLanes = 8;              // sums are kept in so many parts, which a compiler makes vectors of
-constexpr float kLeastScale = 1e-30f;  // what is smaller is 0: its inverse would be no number
+constexpr float kLeastScale = 1e-30f;  // what is smaller is 0: its inverse would be NaN
 
 // To nearest, ties to even, for magnitudes below 2^22: what is added leaves no room for a fraction.
 float nearest(float x) {

@@ -13,7 +13,7 @@ void HiddenPool::Part::add(const float* row, int64_t position, const Span& promp
   if (type == PoolingType::kMax) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       const auto number = static_cast<double>(row[i]);
-      // What is no number stays, to be told at the end.
+      // NaN stays, to be told at the end.
       if (weight == 0 || number > numbers[i] || std::isnan(number)) numbers[i] = number;
     }
     weight = 1;

@@ -281,7 +281,7 @@ uint16_t float_to_half(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return sign | 0x7e00;   // no number
+  if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN
   if (magnitude >= 0x477ff000) return sign | 0x7c00;  // from 65520 on, half a step over the largest
   if (magnitude < 0x38800000) {
     // Under 2^-14 the steps are all of 2^-24, as those of the floats from 0.5 on are: the addition rounds.

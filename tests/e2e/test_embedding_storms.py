@@ -20,7 +20,7 @@ DOCUMENTS = ["The cat sat on the mat.", "Rivers run to the sea.", "a dog", "no"]
 
 
 def of_nan(source, folder, weight):
-    """A copy of the model in `source` one of whose weights holds no numbers."""
+    """A copy of the model in `source` one of whose weights holds NaN."""
     for file in source.iterdir():
         if file.is_file():
             (folder / file.name).write_bytes(file.read_bytes())

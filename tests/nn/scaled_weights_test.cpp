@@ -300,7 +300,7 @@ TEST_P(ScaledWeights, TheOtherEightBitsAreHalvesWithoutTheirLowerByte) {
   EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
 }
 
-TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
+TEST_P(ScaledWeights, ACodeOfNanSpoilsItsRowAlone) {
   std::vector<uint8_t> codes(2 * 32, 0x38);  // 1
   codes[32 + 5] = 0xff;
   checkpoint_.add("w.weight", DType::kF8E4M3, {2, 32}, codes);
@@ -314,7 +314,7 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
   EXPECT_TRUE(std::isnan(out[1]));
 }
 
-TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowOfABlockAlone) {
+TEST_P(ScaledWeights, ACodeOfNanSpoilsItsRowOfABlockAlone) {
   constexpr int64_t kWide = 256;
   std::vector<uint8_t> codes(2 * kWide, 0x38);  // 1
   codes[kWide + 130] = 0x7f;

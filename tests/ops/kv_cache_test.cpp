@@ -364,7 +364,7 @@ TEST_P(Int8Test, EveryNumberIsWithinHalfAStepOfItsVectorsLargest) {
   }
 }
 
-TEST_P(Int8Test, AVectorOfZerosStaysZerosAndOneWithoutANumberIsNoNumberAlone) {
+TEST_P(Int8Test, AVectorOfZerosStaysZerosAndOneWithNanIsNanAlone) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   Cache cache(*backend, DType::kI8, 1, 1, 20, 8);
   std::vector<float> vectors(5 * 20, 0.0f);

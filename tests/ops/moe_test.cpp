@@ -135,7 +135,7 @@ TEST_P(MoeTest, ChoosesByHandMadeLogits) {
   EXPECT_THAT(route(*backend_, args).experts(), ElementsAre(0, 1));
 }
 
-TEST_P(MoeTest, LogitsThatAreNoNumbersStillGiveDifferentExperts) {
+TEST_P(MoeTest, LogitsOfNanStillGiveDifferentExperts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> logits = {nan, nan, nan, nan, nan, -infinity, 2, nan, infinity, nan, 1, -infinity};

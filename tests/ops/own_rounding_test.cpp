@@ -87,7 +87,7 @@ TEST_P(OwnRoundingTest, TheProductIsOfTheNumbersThatTheCheckpointSays) {
   }
 }
 
-TEST_P(OwnRoundingTest, ZerosGiveNothingAndANumberThatIsNoneSpoilsItsRowAlone) {
+TEST_P(OwnRoundingTest, ZerosGiveNothingAndNanSpoilsItsRowAlone) {
   const OwnRoundingCase& one = GetParam();
   auto backend = testing::make_backend(one.isa, 2, ActivationDType::kAuto);
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << one.isa;

@@ -204,7 +204,7 @@ TEST_P(QuantiseTest, GroupsOfOneValueOrOfZerosAreThatValueUpToAHalf) {
   }
 }
 
-TEST_P(QuantiseTest, WhatIsNoNumberSpoilsItsRowAndNoOther) {
+TEST_P(QuantiseTest, NanSpoilsItsRowAndNoOther) {
   const int64_t k = 256;
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {

@@ -93,7 +93,7 @@ class DecodedTiles : public ::testing::TestWithParam<DType> {
     return dense;
   }
 
-  // Rows of `columns`, five numbers that are none behind each.
+  // Rows of `columns`, five NaN behind each.
   static std::vector<float> apart(const std::vector<float>& x, int64_t columns) {
     std::vector<float> all;
     for (auto from = x.begin(); from != x.end(); from += columns) {
@@ -184,7 +184,7 @@ TEST_P(DecodedTiles, ReadValuesBackThroughUnitVectors) {
   }
 }
 
-// One row lies far out of F16's range, and another has a number that is none: neither spoils the others.
+// One row lies far out of F16's range, and another has NaN: neither spoils the others.
 TEST_P(DecodedTiles, RowsOfAnyRangeSpoilNoOther) {
   const int64_t columns = block() == 1 ? 300 : 512;
   const StoredWeights stored(dtype(), 40, columns, random_);

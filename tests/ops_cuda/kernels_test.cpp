@@ -604,7 +604,7 @@ TEST_P(RouteTest, TheLowerIndexOfEqualOnesComesFirst) {
                       .group_score = GetParam().group_score});
 }
 
-TEST_P(RouteTest, LogitsThatAreNoNumbersStillGiveDifferentExperts) {
+TEST_P(RouteTest, LogitsOfNanStillGiveDifferentExperts) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> some = {nan, infinity, -infinity, 1.0f};

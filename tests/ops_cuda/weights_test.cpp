@@ -242,7 +242,7 @@ TEST_P(StoredTest, ReadsValuesBackThroughUnitVectorsExactly) {
   }
 }
 
-TEST_P(StoredTest, ANumberThatIsNoneSpoilsItsRowAlone) {
+TEST_P(StoredTest, NanSpoilsItsRowAlone) {
   Random random(18);
   const int64_t columns = block() == 1 ? 300 : 512;
   const CardWeight weight(dtype(), 9, columns, random);

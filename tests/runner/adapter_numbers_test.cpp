@@ -1,4 +1,4 @@
-// Numbers that are none are found, wherever they stand.
+// NaN and infinite numbers are found, wherever they stand.
 #include "runner/adapter_numbers.h"
 
 #include <gtest/gtest.h>

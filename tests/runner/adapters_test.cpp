@@ -398,7 +398,7 @@ TEST_F(UnfitAdapters, TensorsOfAnotherBaseAreTold) {
   EXPECT_SAYS(message("opt/all_linear", [](std::string&, std::string&) {}), "another model");
 }
 
-TEST_F(UnfitAdapters, ValuesThatAreNoNumbersAreRefused) {
+TEST_F(UnfitAdapters, ValuesThatAreNanAreRefused) {
   EXPECT_SAYS(message("llama/qv",
                       [](std::string&, std::string& weights) {
                         const float nothing = NAN;

@@ -103,7 +103,7 @@ TEST_P(DifferingLayers, GiveTheBitsOfLayersThatHaveAMemoryEachHoweverThePromptIs
   auto backend = make_test_backend("auto");
   TinyModel model = differing_model(*backend, GetParam());
   const std::vector<TokenId> prompt = prompt_of(77);
-  // All ones are no number in any float format: what is read before it is written shows.
+  // All ones are NaN in any float format: what is read before it is written shows.
   model.fill_memory(0xff);
   const auto whole = model.logits(prompt, 2048);
   for (const int32_t chunk : {1, 7, 16}) {

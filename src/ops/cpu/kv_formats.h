@@ -91,7 +91,7 @@ QUIRE_INLINE __m256i f8e4m3_halves(const uint8_t* p) {
                          _mm256_and_si256(nan, _mm256_set1_epi16(0x4000)));
 }
 #endif
-// Unlike load_f8e4m3s() it keeps what is no number.
+// Unlike load_f8e4m3s() it keeps NaN.
 #if defined(__AVX512F__)
 QUIRE_INLINE FW load_cached_f8e4m3s(const uint8_t* p) {
   return _mm512_maskz_cvtph_ps(0xffff, f8e4m3_halves(p));

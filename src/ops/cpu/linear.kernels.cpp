@@ -40,7 +40,7 @@ struct BF16Format {
   QUIRE_INLINE IW pairs(const uint8_t* block, int v) { return load_ints(block + v * 4 * kWide); }
 };
 
-// Codes of a byte as halves whose exponent is 8 too small: kF8E4M3PanelFactor. Codes that are no numbers do not occur.
+// Codes of a byte as halves whose exponent is 8 too small: kF8E4M3PanelFactor. Codes of NaN do not occur.
 struct F8E4M3Format {
   static constexpr int kBlock = 1;
   static constexpr int kBlockBytes = kTileColumns;

@@ -234,7 +234,7 @@ struct WordPlanes {
   }
 };
 
-// The largest magnitude of 16 numbers over `most`, in every lane; infinite or not a number where one of them is:
+// The largest magnitude of 16 numbers over `most`, in every lane; infinite or NaN where one of them is:
 // magnitudes are compared by their bits.
 QUIRE_INLINE F8 scale_of(F8 a, F8 b, float most) {
   I8 bits = larger((I8)a & 0x7fffffff, (I8)b & 0x7fffffff);
@@ -263,7 +263,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
     const I8 b = (I8)load(x + g * kHalf + kLanes) & 0x7fffffff;
     magnitudes[g] = larger(a, b);
   }
-  // Compared by their bits: infinite or not a number where one of the group is.
+  // Compared by their bits: infinite or NaN where one of the group is.
   const Quarters largest = quarters(magnitudes);
   const F8 dx =
       (F8)across(larger(largest.first[0], largest.second[0]), larger(largest.first[1], largest.second[1]), kLarger) /
@@ -395,11 +395,11 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
-// The scale that all of a group is rounded by: no number where one of the group is none. `divisor`: the same, or 1.
+// The scale that all of a group is rounded by: NaN where one of the group is. `divisor`: the same, or 1.
 QUIRE_INLINE float own_scale(const OwnRounding& rounding, const float* x, int64_t count, float& divisor) {
   I8 bits{};
   for (int64_t i = 0; i < count; i += kLanes) bits = larger(bits, (I8)load(x + i) & 0x7fffffff);
-  // Compared by their bits: infinite or not a number where one of them is.
+  // Compared by their bits: infinite or NaN where one of them is.
   const float largest = scale_of((F8)bits, (F8)bits, 1.0f)[0];
   const float scale = rounding.scale > 0 ? rounding.scale : largest / 127.5f;
   divisor = scale > 0 ? scale : 1.0f;

@@ -284,8 +284,8 @@ QUIRE_INLINE UW rounded(FW x) {
 #endif
 }
 
-// A point: x1 = S * q1 + l, x2 = S * q2 + T * l; of the three numbers the lowest bytes count. And x1 + x2. Of numbers
-// that are none they are anything: without a sign, sums and products wrap.
+// A point: x1 = S * q1 + l, x2 = S * q2 + T * l; of the three numbers the lowest bytes count. And x1 + x2. Of NaN
+// they are anything: unsigned, for sums and products may wrap.
 struct Point {
   UW q1;
   UW q2;
@@ -414,7 +414,7 @@ QUIRE_INLINE void code_group(const float* x, uint8_t* group) {
   FW first[kParts];
   FW second[kParts];
   load_pairs<Format>(x, first, second);
-  // Compared by their bits: infinite or not a number where one of them is.
+  // Compared by their bits: infinite or NaN where one of them is.
   I8 bits{};
   for (int part = 0; part < kParts; ++part) {
     for (const FW& values : {first[part], second[part]}) {

@@ -1,5 +1,5 @@
 // Rows of floats to the formats that weights are rounded to while they are loaded, in the layouts of tensor/dtype.h.
-// A number that is none, or infinite, makes its group (of F8_E4M3 its row) something that is no number either.
+// NaN, or an infinite number, makes its group (of F8_E4M3 its row) NaN.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/kv_formats.h"
 
@@ -9,7 +9,7 @@ namespace {
 constexpr int kGroup = 32;  // values that share a scale
 constexpr int kGroups = kLanes;
 
-// To the nearest whole number, ties to even, and into [low, high]; low where x is no number.
+// To the nearest whole number, ties to even, and into [low, high]; low where x is NaN.
 QUIRE_INLINE F8 whole(F8 x, float low, float high) {
   const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds
   return min(max(x, broadcast(low)), broadcast(high)) + shifter - shifter;
@@ -35,7 +35,7 @@ QUIRE_INLINE float bits_to_float(int32_t bits) {
   return value;
 }
 
-// The largest magnitude, by its bits: one that is no number is larger than all.
+// The largest magnitude, by its bits: NaN is larger than all.
 QUIRE_INLINE float largest_magnitude(const float* x, int64_t size) {
   I8 bits{};
   int64_t i = 0;
@@ -99,7 +99,7 @@ template <bool kNoneAbove>
 QUIRE_INLINE Line best_line(const Values& x) {
   F8 low = x.at[0];
   F8 high = x.at[0];
-  F8 poison = zero();  // no number where one of the values is none
+  F8 poison = zero();  // NaN where one of the values is
   for (int i = 0; i < kGroup; ++i) {
     low = min(low, x.at[i]);
     high = max(high, x.at[i]);
@@ -207,7 +207,7 @@ QUIRE_INLINE void pack_six_bits(const uint8_t* s, const uint8_t* m, uint8_t* out
   }
 }
 
-// The half that 63 of make the largest lane, in all lanes; no number where one of the lanes is none.
+// The half that 63 of make the largest lane, in all lanes; NaN where one of the lanes is.
 QUIRE_INLINE F8 shared_scale(F8 x, uint16_t (&halves)[kLanes]) {
   return as_halves(broadcast(largest(x) / 63.0f + sum(x * 0.0f)), halves);
 }

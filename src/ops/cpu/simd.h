@@ -109,7 +109,7 @@ QUIRE_INLINE I8 larger(I8 a, I8 b) {
 #endif
 }
 
-// Whole numbers of a row that holds a number that is none may be of any size: their sums and products wrap.
+// Integers of a row that holds NaN may be of any size: their sums and products wrap.
 template <class V>
 QUIRE_INLINE V wrapping_sum(V a, V b) {
   typedef uint32_t Unsigned __attribute__((vector_size(sizeof(V))));

@@ -118,7 +118,7 @@ QUIRE_INLINE FW load_halves(const uint8_t* p) {
 typedef uint32_t UW __attribute__((vector_size(sizeof(IW))));
 
 // F8_E4M3 by the bits of a half (or of a float), whose exponent has another bias: the values / 256. 480 / 256 in place
-// of what is no number.
+// of NaN.
 QUIRE_INLINE FW load_f8e4m3s(const uint8_t* p) {
 #if defined(__AVX512F__)
   const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);

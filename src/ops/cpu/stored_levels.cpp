@@ -171,7 +171,7 @@ float half_of_e4m3(uint8_t bits) {
                   : std::ldexp(static_cast<float>(8 + bits % 8), bits / 8 - 11);
 }
 
-// Every product is whole in a float but for what is no number, whatever the order.
+// Every product is whole in a float but for NaN, whatever the order.
 template <DType kFormat, class Levels, int kScales>
 void row_of_levels(const uint8_t* row, int64_t size, float* out) {
   constexpr DTypeInfo kInfo = info(kFormat);

@@ -13,7 +13,7 @@ namespace quire::ops::cpu {
 struct StoredGroup;
 
 // As stored_group(): codes as levels.h has them; a group's scale as the whole number that multiplies d, of NVFP4 as
-// F8_E4M3 without its sign and with 0 for what is no number. REQUIRES: one of these formats.
+// F8_E4M3 without its sign and with 0 for NaN. REQUIRES: one of these formats.
 StoredGroup group_of_levels(DType dtype, const uint8_t* block, int group);
 // The f16 d that IQ1_M keeps in four parts.
 uint16_t scattered_d(const uint8_t* block);

@@ -16,7 +16,7 @@ __device__ inline float gelu(float x) {
   const float z = -x * kHigh;
   const float rest = fmaf(-x, kHigh, -z) - x * kLow;
   const float tail = erfcf(z);
-  // Where there is no tail left, or nothing else, z * z may be infinite and `rest` no number.
+  // Where there is no tail left, or nothing else, z * z may be infinite and `rest` NaN.
   if (!(fabsf(z) < 9.0f)) return 0.5f * x * tail;
   return 0.5f * x * (tail - kTwoBySqrtPi * expf(-z * z) * rest);
 }

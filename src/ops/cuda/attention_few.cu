@@ -60,7 +60,7 @@ struct Kind {
 };
 
 // Begins to copy the codes of positions [begin, begin + kTile) that lie in [first, last]; zeros in place of the others,
-// whose memory may hold no numbers.
+// whose memory may hold NaN.
 template <typename K>
 __device__ void begin_copy(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
                            uint8_t* stage) {

@@ -71,7 +71,7 @@ struct LatentKeys {
 };
 
 // Begins to copy positions [begin, begin + kLatentTile) as far as they are seen; zeros in place of the others, whose
-// memory may hold no numbers.
+// memory may hold NaN.
 template <typename K>
 __device__ __forceinline__ void begin_tile(const Attention& args, const LatentKeys& keys, BlockId block, int32_t begin,
                                            uint8_t* stage) {

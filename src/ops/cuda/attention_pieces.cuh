@@ -139,7 +139,7 @@ struct PieceBlocks {
 };
 
 // Begins to copy a part of a piece (memory: cached.keys, or values): the codes of positions [begin, begin + kPositions)
-// that lie in [first, last], by the lanes of a warp; zeros in place of the others, whose memory may hold no numbers.
+// that lie in [first, last], by the lanes of a warp; zeros in place of the others, whose memory may hold NaN.
 // REQUIRES: blocks hold whole sixteens of positions, and heads are as long as the layout's. What differs between a
 // lane's vectors are numbers that the compiler knows: a copy is one instruction where all positions are seen.
 template <typename K>

@@ -57,7 +57,7 @@ struct Positions {
 };
 
 // Where a position of a stage's tile lies, in bytes from keys and values: behind its key, where rows are longer than a
-// head. kNowhere: no row sees it, and what the cache holds there may be no number.
+// head. kNowhere: no row sees it, and what the cache holds there may be NaN.
 template <typename K>
 __device__ int64_t& offset_of(uint8_t* stage, int t) {
   return *reinterpret_cast<int64_t*>(stage + (t * K::kStride + K::kHeadDim) * 2);
@@ -319,7 +319,7 @@ __device__ void weigh(const Attention& args, int32_t begin, int lane, Scores<K>&
   for (int n = 0; n < K::kTile / 8; ++n) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      // A row that has seen nothing yet is relative to no number.
+      // A row that has seen nothing yet is relative to nothing.
       const float relative_to = rows[r].total.maximum > -INFINITY ? rows[r].total.maximum : 0.0f;
       weights[n / 2][n % 2 * 2 + r] = pair_of<typename K::T>(fast_exp2(scores[n][2 * r] - relative_to),
                                                              fast_exp2(scores[n][2 * r + 1] - relative_to));

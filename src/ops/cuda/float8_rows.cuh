@@ -6,7 +6,7 @@
 
 namespace quire::ops::cuda {
 
-// The bits of the larger of two magnitudes, of which `most` is one. One that is no number is larger than all.
+// The bits of the larger of two magnitudes, of which `most` is one. NaN is larger than all.
 __device__ inline uint32_t larger_magnitude(uint32_t most, float x) {
   const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
   return bits > most ? bits : most;
@@ -51,7 +51,7 @@ __device__ inline float f8_scale(uint32_t most) {
   return __fdiv_rn(__uint_as_float(most), 448.0f);
 }
 // What activations are multiplied by instead of a division each, which would take longer than to read them. Of the
-// least scales not infinite, by which a zero would be no number.
+// least scales not infinite, by which a zero would be NaN.
 __device__ inline float f8_inverse(float scale) {
   return scale > 0 ? fminf(1.0f / scale, 3.4e38f) : 1.0f;
 }

@@ -27,7 +27,7 @@ struct Work {
 __device__ inline float inverse_or_zero(float d) {
   return d > 0 ? 1.0f / d : 0.0f;
 }
-// To the nearest whole number in [low, high]; low where x is no number.
+// To the nearest whole number in [low, high]; low where x is NaN.
 __device__ inline float whole(float x, float low, float high) {
   return rintf(fminf(fmaxf(x, low), high));
 }
@@ -133,7 +133,7 @@ __global__ void quantise_q4_1(Work work) {
   if (lane < 16) block[4 + lane] = static_cast<uint8_t>(static_cast<int>(q) | static_cast<int>(upper) << 4);
 }
 
-// The half that 63 of make the largest of the warps' numbers; no number where one of them is none.
+// The half that 63 of make the largest of the warps' numbers; NaN where one of them is.
 __device__ inline float shared_scale(const float* of_warps) {
   float most = of_warps[0];
   float poison = 0;
@@ -334,7 +334,7 @@ __global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int
   begin_kernel();
   const float* row = x + blockIdx.x * x_stride;
   const uint32_t most = row_largest_magnitude(columns, [row](int64_t i) { return row[i]; });
-  // 2^15 and above is divided down to below it; what is infinite or no number stays so.
+  // 2^15 and above is divided down to below it; what is infinite or NaN stays so.
   constexpr uint32_t kRoom = 127 + 14;
   const uint32_t exponent = most >> 23;
   const uint32_t above = exponent > kRoom && exponent < 255 ? exponent - kRoom : 0;

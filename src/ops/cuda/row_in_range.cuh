@@ -6,7 +6,7 @@
 namespace quire::ops::cuda {
 
 // Of a block of kThreads: 1, or the inverse of the power of two that brings `most`, the bits of the largest magnitude
-// that its threads have seen, from 2^15 on, below that; the power is left at *factor. What is infinite or no number
+// that its threads have seen, from 2^15 on, below that; the power is left at *factor. What is infinite or NaN
 // stays so.
 template <int kThreads>
 __device__ float divisor_in_range(unsigned most, float* factor) {

@@ -172,7 +172,7 @@ struct PlainSlice {
         : words{raw.pieces[0].x, raw.pieces[0].y, raw.pieces[0].z, raw.pieces[0].w,
                 raw.pieces[1].x, raw.pieces[1].y, raw.pieces[1].z, raw.pieces[1].w} {
       if ((slice / kWarp + 1) * kWarp * kQuads * 4 <= columns) return;
-        // What lies behind the row's end may be no number.
+        // What lies behind the row's end may be NaN.
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int bytes = columns * kBytes - byte_of(slice, i / 4) - i % 4 * 4;  // of the word that are the row's

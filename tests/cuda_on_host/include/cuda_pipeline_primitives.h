@@ -1,5 +1,5 @@
 // Copies to shared memory that are under way while the kernel goes on: made when a thread waits for them, and what they
-// will overwrite is no number until then.
+// will overwrite is NaN until then.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -131,7 +131,7 @@ PromptNumbers numbers_of(Kind kind, const PagedAttentionArgs& args) {
 
 // The prompts' pages one behind the other. Where a window has left pages behind there are none in the table; FA3 reads
 // keys of a tile before the window and values of the very first, weighs them with 0, and gets the first page that there
-// is to do so, for 0 times what is no number is none. False: the last page alone is there, whose end holds no numbers.
+// is to do so, for 0 times NaN is NaN. False: the last page alone is there, whose end holds no NaNs.
 bool fill_gaps(const PromptNumbers& numbers, std::vector<int32_t>& pages) {
   bool filled = true;
   for (size_t s = 0; s < numbers.context_lengths.size(); ++s) {
