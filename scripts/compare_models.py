@@ -257,6 +257,25 @@ class Families:
         found |= {"rope_parameters": self.rotation(), "sliding_window": self.one(None, 8, 33)}
         return found | (self.maybe(0.5, max_window_layers=self.up_to(layers)) if found["sliding_window"] else {})
 
+    def glm4_moe_lite(self):
+        found = self.deepseek()
+        found.pop("first_k_dense_replace", None)
+        found |= {"norm_topk_prob": self.one(True, False), "rope_interleave": self.one(True, False)}
+        return found | self.maybe(0.5, mlp_layer_types=[self.one("dense", "sparse") for _ in range(found["num_hidden_layers"])])
+
+    def minimax_m2(self):
+        found = self.decoder(intermediate_size=self.one(32, 96))
+        experts = self.one(2, 4, 6)
+        return found | {"num_local_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
+                        "rope_parameters": self.rotation(("default", "linear", "llama3", "yarn"), self.one(0.25, 0.5, 1.0))}
+
+    def ernie4_5_moe(self):
+        found = self.ernie4_5()
+        experts, layers = self.one(2, 4, 6), found["num_hidden_layers"]
+        return found | {"moe_num_experts": experts, "moe_k": self.up_to(experts, 1), "moe_intermediate_size": self.one(32, 96),
+                        "moe_num_shared_experts": self.one(0, 1, 2), "moe_layer_start_index": self.up_to(layers),
+                        "moe_layer_end_index": self.one(-1, self.up_to(layers)), "moe_layer_interval": self.one(1, 2)}
+
     def granitemoe(self):
         found = self.granite()
         del found["mlp_bias"]

@@ -42,10 +42,17 @@ FAMILIES = {
     "smollm3": {**WHOLE_HEADS, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "rope_parameters": PLAIN},
     "seed_oss": {"attention_bias": True, "attention_dropout": 0.0, "residual_dropout": 0.0, "rope_parameters": PLAIN},
     "ernie4_5": {"use_bias": False, "rope_parameters": PLAIN},
+    "ernie4_5_moe": {**WHOLE_HEADS, "use_bias": False, "moe_intermediate_size": 24, "moe_num_experts": 6, "moe_k": 2,
+                     "moe_num_shared_experts": 2, "rope_parameters": PLAIN},
     "exaone4": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
     "ministral": {"sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
     "glm4_moe": {**ROUTED, "use_qk_norm": True, "attention_bias": True, "num_mtp_layers": 0,
                  "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "glm4_moe_lite": {**{key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"}, "num_key_value_heads": 4,
+                      "q_lora_rank": 12, "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+                      "rope_parameters": PLAIN},
+    "minimax_m2": {"intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
+                   "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
     "dots1": {**ROUTED, **WHOLE_HEADS, "sliding_window": None, "layer_types": ["full_attention"] * 3, "rope_parameters": PLAIN},
     "granitemoe": {**WHOLE_HEADS, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
                    "embedding_multiplier": 6.0, "residual_multiplier": 0.5, "attention_multiplier": 0.25,
@@ -54,6 +61,7 @@ FAMILIES = {
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
 ARCHITECTURES = {"gemma": "GEMMA", "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
+                 "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2",
                  "granitemoe": "GRANITE_MOE"}
 TURNED = {"smollm3", "granitemoe"}
 
@@ -113,7 +121,8 @@ def metadata(writer, config, family):
     if family in ("olmo3", "exaone4"):
         writer.add_sliding_window(config.sliding_window)
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    experts = {"olmoe": "num_experts", "granitemoe": "num_local_experts"}.get(family, "n_routed_experts")
+    experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts",
+               "minimax_m2": "num_local_experts"}.get(family, "n_routed_experts")
     if hasattr(config, experts):
         writer.add_expert_count(getattr(config, experts))
         writer.add_expert_used_count(config.num_experts_per_tok)
@@ -126,6 +135,14 @@ def metadata(writer, config, family):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_group_count(config.n_group)
         writer.add_expert_group_used_count(config.topk_group)
+    if family == "ernie4_5_moe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_count(config.moe_num_shared_experts)
+        writer.add_leading_dense_block_count(config.moe_layer_start_index)
+        writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+    if family == "minimax_m2":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if family == "granitemoe":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/text_quote.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/gguf_reader.h"
@@ -16,10 +17,13 @@
 namespace quire::models {
 namespace {
 
-// What V2 and V3 take where their configurations are silent.
+// What V2, V3 and GLM-4.7 Flash take where their configurations are silent.
 struct DeepseekDefaults {
   int64_t max_position;
+  double norm_eps = 1e-6;
   int64_t query_rank;
+  int64_t nope_head_dim = 128;
+  int64_t value_head_dim = 128;
   RoutedMoeDefaults experts;
   int64_t next_layers;
 };
@@ -33,6 +37,16 @@ constexpr DeepseekDefaults kV3{
     .query_rank = 1536,
     .experts =
         {.num_experts = 256, .experts_per_token = 8, .size = 2048, .num_shared = 1, .first_sparse = 3, .scale = 2.5},
+    .next_layers = 1};
+
+constexpr DeepseekDefaults kGlm4Lite{
+    .max_position = 202752,
+    .norm_eps = 1e-5,
+    .query_rank = 768,
+    .nope_head_dim = 192,
+    .value_head_dim = 256,
+    .experts =
+        {.num_experts = 64, .experts_per_token = 4, .size = 1536, .num_shared = 1, .first_sparse = 1, .scale = 1.8},
     .next_layers = 1};
 
 void set_v2(ModelConfig& out) {
@@ -65,17 +79,17 @@ Status set_latent_heads(int64_t nope, int64_t rope, int64_t value, LatentAttenti
   return {};
 }
 
-Status read_latent(const ConfigReader& reader, int64_t query_rank, ModelConfig& out) {
+Status read_latent(const ConfigReader& reader, const DeepseekDefaults& defaults, ModelConfig& out) {
   constexpr int64_t kMost = 1 << 16;
   LatentAttentionConfig& latent = out.latent;
   // null says "none"; silence the default.
   if (reader.has("q_lora_rank") || !reader.mentions("q_lora_rank")) {
-    QUIRE_ASSIGN_OR_RETURN(latent.query_rank, reader.integer_or("q_lora_rank", query_rank, 1, kMost));
+    QUIRE_ASSIGN_OR_RETURN(latent.query_rank, reader.integer_or("q_lora_rank", defaults.query_rank, 1, kMost));
   }
   QUIRE_ASSIGN_OR_RETURN(latent.kv_rank, reader.integer_or("kv_lora_rank", 512, 1, 1024));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t nope, reader.integer_or("qk_nope_head_dim", 128, 1, 1024));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t nope, reader.integer_or("qk_nope_head_dim", defaults.nope_head_dim, 1, 1024));
   QUIRE_ASSIGN_OR_RETURN(const int64_t rope, reader.integer_or("qk_rope_head_dim", 64, 2, 1024));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t value, reader.integer_or("v_head_dim", 128, 1, 1024));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value, reader.integer_or("v_head_dim", defaults.value_head_dim, 1, 1024));
   return set_latent_heads(nope, rope, value, latent);
 }
 
@@ -105,8 +119,9 @@ Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost
   adjusted["num_key_value_heads"] = 1;
   adjusted.erase("partial_rotary_factor");  // all of it rotates
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
-                         read_decoder_config(adjusted, generation, {.max_position = defaults.max_position}));
-  QUIRE_RETURN_IF_ERROR(read_latent(reader, defaults.query_rank, out));
+                         read_decoder_config(adjusted, generation,
+                                             {.max_position = defaults.max_position, .norm_eps = defaults.norm_eps}));
+  QUIRE_RETURN_IF_ERROR(read_latent(reader, defaults, out));
   set_latent(out);
   QUIRE_ASSIGN_OR_RETURN(const int64_t next_layers,
                          reader.integer_or("num_nextn_predict_layers", defaults.next_layers, 0, 64));
@@ -147,6 +162,41 @@ Result<ModelConfig> read_deepseek_v3_config(const boost::json::object& config, c
   QUIRE_RETURN_IF_ERROR(expect(reader, "topk_method", "noaux_tc"));
   QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
   QUIRE_RETURN_IF_ERROR(read_groups(reader, 8, 4, out.moe));
+  return out;
+}
+
+namespace {
+
+// "mlp_layer_types": "dense" or "sparse" for each layer.
+Status read_layer_types(const boost::json::object& config, MoeConfig& moe) {
+  const boost::json::value* found = config.if_contains("mlp_layer_types");
+  if (found == nullptr || found->is_null()) return {};
+  const auto wrong = [&] {
+    return invalid_argument("config: mlp_layer_types is {}, expected \"dense\" or \"sparse\" for each of the {} layers",
+                            checkpoint::in_quotes(boost::json::serialize(*found)), moe.sparse_layers.size());
+  };
+  const boost::json::array* types = found->if_array();
+  if (types == nullptr || types->size() < moe.sparse_layers.size()) return wrong();
+  for (size_t layer = 0; layer < moe.sparse_layers.size(); ++layer) {
+    const bool sparse = (*types)[layer] == boost::json::value("sparse");
+    if (!sparse && (*types)[layer] != boost::json::value("dense")) return wrong();
+    moe.sparse_layers[layer] = sparse;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelConfig> read_glm4_moe_lite_config(const boost::json::object& config,
+                                              const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation, kGlm4Lite));
+  set_v3(out);
+  out.architecture = "Glm4MoeLiteForCausalLM";
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rope_interleave", true));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
+  QUIRE_RETURN_IF_ERROR(read_groups(reader, 1, 1, out.moe));
+  QUIRE_RETURN_IF_ERROR(read_layer_types(config, out.moe));
   return out;
 }
 

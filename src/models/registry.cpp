@@ -23,6 +23,7 @@
 #include "models/granite.h"
 #include "models/granite_moe.h"
 #include "models/llama.h"
+#include "models/minimax_m2.h"
 #include "models/mistral.h"
 #include "models/mixtral.h"
 #include "models/modern_bert.h"
@@ -64,6 +65,7 @@ constexpr Entry kFamilies[] = {
     {"DeepseekV3ForCausalLM", kDeepseekV3Family},
     {"Dots1ForCausalLM", kDots1Family},
     {"Ernie4_5ForCausalLM", kErnie45Family},
+    {"Ernie4_5_MoeForCausalLM", kErnie45MoeFamily},
     {"Exaone4ForCausalLM", kExaone4Family},
     {"GPT2LMHeadModel", kGpt2Family},
     {"GemmaForCausalLM", kGemmaFamily},
@@ -72,6 +74,7 @@ constexpr Entry kFamilies[] = {
     {"Gemma3ForConditionalGeneration", kGemma3Family},
     {"Glm4ForCausalLM", kGlm4Family},
     {"Glm4MoeForCausalLM", kGlm4MoeFamily},
+    {"Glm4MoeLiteForCausalLM", kGlm4MoeLiteFamily},
     {"GlmForCausalLM", kGlmFamily},
     {"GptOssForCausalLM", kGptOssFamily},
     {"MixtralForCausalLM", kMixtralFamily},
@@ -80,6 +83,7 @@ constexpr Entry kFamilies[] = {
     {"GraniteForCausalLM", kGraniteFamily},
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
+    {"MiniMaxM2ForCausalLM", kMinimaxM2Family},
     {"MinistralForCausalLM", kMistralFamily},
     {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},

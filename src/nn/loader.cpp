@@ -121,7 +121,10 @@ std::vector<float> Loader::floats(const StoredWeight& weight) {
 }
 
 std::vector<float> Loader::vector(const std::string& name, int64_t size, bool optional) {
-  return floats(weight({.name = name, .shape = {size}, .optional = optional}));
+  // Some are stored as a matrix of one row.
+  const Shape row{1, size};
+  const bool is_row = checkpoint_.declared({.name = name, .shape = row}) != nullptr;
+  return floats(weight({.name = name, .shape = is_row ? row : Shape{size}, .optional = optional}));
 }
 
 std::vector<float> Loader::vectors(std::span<const Vector> parts) {

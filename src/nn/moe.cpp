@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 namespace quire::nn {
 namespace {
@@ -15,7 +16,10 @@ struct BlockName {
 constexpr BlockName kBlocks[] = {
     {"mlp.", "gate"}, {"block_sparse_moe.", "gate"}, {"mlp.", "router"}, {"block_sparse_moe.", "router.layer"}};
 constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
+// Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
+constexpr std::array<std::string_view, 2> kCorrectionBiasesOfBlocks = {"moe_statics.e_score_correction_bias",
+                                                                       "e_score_correction_bias"};
 
 // The first of the names that the checkpoint has, or the first of all, so that the error says what is missing.
 std::string found(const Loader& loader, const std::string& prefix, std::span<const std::string_view> names,
@@ -32,6 +36,16 @@ const BlockName& block_of(const Loader& loader, const std::string& prefix) {
     if (loader.has_weight(prefix + std::string(name.block) + std::string(name.router) + ".weight")) return name;
   }
   return kBlocks[0];
+}
+
+// Its name in the checkpoint, or the usual one, so that the error says what is missing.
+std::string correction_bias_of(const Loader& loader, const std::string& block, const std::string& router) {
+  for (const auto& [prefix, names] : {std::pair(&router, kCorrectionBiases), {&block, kCorrectionBiasesOfBlocks}}) {
+    for (const std::string_view name : names) {
+      if (std::string whole = *prefix + std::string(name); loader.has(whole)) return whole;
+    }
+  }
+  return router + std::string(kCorrectionBiases[0]);
 }
 
 ExpertShape expert_shape(const MoeOptions& options) {
@@ -57,10 +71,7 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   const std::string router = block + std::string(name.router);
   router_ = {loader, router, options.hidden_size, moe.num_experts, moe.router_bias, WeightRole::kExact};
   if (moe.correction_bias) {
-    std::string bias = router + std::string(kCorrectionBiases[0]);
-    if (!loader.has(bias) && loader.has(router + std::string(kCorrectionBiases[1])))
-      bias = router + std::string(kCorrectionBiases[1]);
-    correction_bias_ = {loader, loader.vector(bias, moe.num_experts)};
+    correction_bias_ = {loader, loader.vector(correction_bias_of(loader, block, router), moe.num_experts)};
   }
   ExpertShape shape = expert_shape(options);
   ExpertLinear::share(loader, block, shape);

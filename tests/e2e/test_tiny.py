@@ -217,6 +217,22 @@ class GraniteMoe(Tiny, harness.ServerTest):
     name = "granitemoe"
 
 
+class Ernie45Moe(Tiny, harness.ServerTest):
+    """Two shared experts, the first layer dense."""
+
+    name = "ernie4_5_moe"
+
+
+class Glm4MoeLite(Tiny, harness.ServerTest):
+    name = "glm4_moe_lite"
+
+
+class MinimaxM2(Tiny, harness.ServerTest):
+    """Norms of whole queries and keys of which half of each head rotates."""
+
+    name = "minimax_m2"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -178,6 +178,7 @@ TEST_F(EngineTest, ASlowConsumerGetsEverythingMergedIntoOneEvent) {
   start();
   auto stream = submit({5, 6, 7}, 50);
   expect_idle();
+  collect(*submit({5}, 1));  // what is delivered is delivered in order
   const TokenEvent all = stream->take();
   EXPECT_EQ(all.tokens, expected_answer({5, 6, 7}, 50));
   EXPECT_EQ(all.finish, FinishReason::kLength);

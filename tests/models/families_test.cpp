@@ -373,6 +373,56 @@ TEST(Families, Glm4MoeHasDeepseeksRoutersAndCountsLayersOfFurtherTokensByThemsel
   EXPECT_EQ(found->rope.rotary_dim, 8);
 }
 
+TEST(Families, Ernie45HasExpertsOnEverySoManyLayersOfARange) {
+  boost::json::object config = small("Ernie4_5_MoeForCausalLM");
+  config["moe_num_experts"] = 4;
+  config["moe_k"] = 2;
+  const auto found = read(config);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->moe.score, RouterScore::kSoftmax);
+  EXPECT_TRUE(found->moe.correction_bias);
+  EXPECT_EQ(found->moe.shared_intermediate_size, 2 * 1536);
+  EXPECT_TRUE(found->rope.interleaved);
+  EXPECT_THAT(found->moe.sparse_layers, ElementsAre(false, true, true, true));
+  config["moe_layer_interval"] = 2;
+  EXPECT_THAT(read(config)->moe.sparse_layers, ElementsAre(false, true, false, true));
+  config["moe_layer_end_index"] = 2;
+  EXPECT_THAT(read(config)->moe.sparse_layers, ElementsAre(false, true, false, false));
+  config["moe_k"] = 5;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("moe_k"));
+}
+
+TEST(Families, MinimaxM2NamesWhatOfAHeadRotates) {
+  boost::json::object config = small("MiniMaxM2ForCausalLM");
+  config["num_local_experts"] = 16;
+  config["head_dim"] = 32;
+  config["rotary_dim"] = 8;
+  const auto found = read(config);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->rope.rotary_dim, 8);
+  EXPECT_EQ(found->rope.theta, 5e6);
+  EXPECT_EQ(found->moe.score, RouterScore::kSigmoid);
+  EXPECT_EQ(found->moe.experts_per_token, 8);
+  EXPECT_TRUE(found->moe.normalise);
+  config["rotary_dim"] = 33;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("rotary_dim"));
+}
+
+TEST(Families, Glm47FlashIsADeepseekV3WhoseSparseLayersAreNamed) {
+  boost::json::object config = small("Glm4MoeLiteForCausalLM");
+  const auto found = read(config);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->latent.query_rank, 768);
+  EXPECT_EQ(found->latent.value_head_dim, 256);
+  EXPECT_EQ(found->moe.scale, 1.8);
+  EXPECT_EQ(found->num_next_layers, 1);
+  EXPECT_THAT(found->moe.sparse_layers, ElementsAre(false, true, true, true));
+  config["mlp_layer_types"] = {"sparse", "dense", "sparse", "sparse"};
+  EXPECT_THAT(read(config)->moe.sparse_layers, ElementsAre(true, false, true, true));
+  config["mlp_layer_types"] = {"sparse", "wide", "sparse", "sparse"};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("mlp_layer_types"));
+}
+
 TEST(Families, TheTextPartOfALargerMistralIsReadWhereItIsAMistral) {
   boost::json::object config = small("Mistral3ForConditionalGeneration");
   config["text_config"] = small("MistralForCausalLM");

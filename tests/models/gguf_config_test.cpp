@@ -301,6 +301,18 @@ TEST(GgufConfig, OfGlm4MoeCountsLayersOfFurtherTokensByThemselves) {
   EXPECT_EQ(config.moe.score, RouterScore::kSigmoid);
 }
 
+TEST(GgufConfig, OfErnie45sMixturesHasSharedExpertsOfTheOthersSize) {
+  GgufWriter writer = small_model("ernie4_5-moe");
+  writer.u32("ernie4_5-moe.expert_count", 4).u32("ernie4_5-moe.expert_used_count", 2);
+  writer.u32("ernie4_5-moe.expert_feed_forward_length", 48).u32("ernie4_5-moe.expert_shared_count", 2);
+  writer.u32("ernie4_5-moe.leading_dense_block_count", 1).u32("ernie4_5-moe.interleave_moe_layer_step", 1);
+  const ModelConfig config = expect_config(writer);
+  EXPECT_EQ(config.moe.shared_intermediate_size, 96);
+  EXPECT_TRUE(config.moe.correction_bias);
+  EXPECT_TRUE(config.rope.interleaved);
+  EXPECT_THAT(config.moe.sparse_layers, ElementsAre(false, true));
+}
+
 TEST(GgufConfig, OfGpt2HasMatricesThatAreNotTransposedAnyMore) {
   const ModelConfig config = expect_config(small_model("gpt2"));
   EXPECT_FALSE(std::get<Gpt2Config>(config.family).transposed_weights);

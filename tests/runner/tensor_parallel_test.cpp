@@ -117,7 +117,10 @@ const std::string kFamilies[] = {"llama",
                                  "ministral",
                                  "glm4_moe",
                                  "dots1",
-                                 "granitemoe"};
+                                 "granitemoe",
+                                 "ernie4_5_moe",
+                                 "glm4_moe_lite",
+                                 "minimax_m2"};
 
 std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int>>& test) {
   return std::get<0>(test.param) + "_" + std::to_string(std::get<1>(test.param));
