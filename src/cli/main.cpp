@@ -6,6 +6,7 @@
 #include "base/host_memory.h"
 #include "cli/commands.h"
 #include "cli/config_file.h"
+#include "cli/llama_cpp_arguments.h"
 #include "cli/log_format.h"
 #include "cli/options.h"
 #include "cli/vllm_arguments.h"
@@ -54,7 +55,10 @@ int main(int argc, char** argv) {
     std::reverse(arguments.begin(), arguments.end());  // as the parser takes a list
     program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (program.exit(error) == 0) return kExitOk;
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::fputs(llama_cpp_hints(arguments).c_str(), stderr);
+    return kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quire: %s\n", error.what());
     return kExitError;
