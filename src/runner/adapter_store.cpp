@@ -31,6 +31,7 @@ struct StoredAdapter {
   int32_t users = 0;
   uint64_t last_used = 0;
   bool known = false;  // it has its name
+  bool lost = false;   // by workers that computed with it: its number is not used again
 };
 
 Status engine_stops() {
@@ -254,7 +255,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   const Entry entry = first.entry;
   if (read_ahead == nullptr) {
     const std::string path = entry->path;
-    const int32_t last = entry->number;
+    const int32_t last = entry->lost ? 0 : entry->number;
     const uint64_t last_revision = entry->revision;
     const int32_t fresh = last_number + 1;
     lock.unlock();
@@ -287,6 +288,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
     if (!placed.ok() || !read_ahead->has_place() || stopping) return placed;
   }
   entry->number = read_ahead_number;
+  entry->lost = false;
   entry->revision = read_ahead->revision();
   entry->rank = read_ahead->rank();
   entry->bytes = read_ahead->bytes();
@@ -397,7 +399,10 @@ const Adapter* AdapterStore::in_use(int32_t number) const {
 void AdapterStore::lose(int32_t number) {
   const std::lock_guard lock(state_->mutex);
   const auto found = std::ranges::find(state_->loaded, number, &StoredAdapter::number);
-  if (found != state_->loaded.end()) state_->drop(**found);
+  if (found != state_->loaded.end()) {
+    (*found)->lost = true;
+    state_->drop(**found);
+  }
   state_->changed.notify_all();
 }
 

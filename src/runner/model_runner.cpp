@@ -252,7 +252,8 @@ Status ModelRunner::missing_for(const NewSequence& added) const {
     return unimplemented("adapter: {} is asked for, and this runner has none; leave it out", added.adapter);
   }
   if (added.adapter != 0 && states_.at(added.id).adapter == nullptr) {
-    return internal_error("adapter {} of sequence {} is not in use here", added.adapter, added.id);
+    return unavailable("adapter {} went with a worker and could not be read again; the log says why", added.adapter)
+        .with_param("model");
   }
   if (!added.media.empty()) {
     return unimplemented("media: the prompt has {} spans, and this runner computes text alone", added.media.size());

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "server/api_error.h"
+#include "server/digest.h"
 
 namespace quire::server {
 
@@ -116,6 +117,13 @@ Result<std::vector<ApiKey>> all_api_keys(const std::vector<std::string>& keys, c
     }
   }
   return all;
+}
+
+std::vector<std::string> lasting_names(const std::vector<std::string>& keys, std::string_view purpose) {
+  std::vector<std::string> names;
+  for (const std::string& key : keys)
+    names.push_back(hex(sha256(fmt::format("quire {}: {}", purpose, key))).substr(0, 32));
+  return names;
 }
 
 }  // namespace quire::server

@@ -26,4 +26,8 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text);
 Result<std::vector<ApiKey>> all_api_keys(const std::vector<std::string>& keys, const std::vector<double>& weights,
                                          const std::vector<ApiKey>& named);
 
+// For each key what its owner is called where that is kept: it says nothing of the key, and is the same whichever other
+// keys there are. `purpose`: what it is kept for.
+std::vector<std::string> lasting_names(const std::vector<std::string>& keys, std::string_view purpose);
+
 }  // namespace quire::server

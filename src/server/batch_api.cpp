@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "server/api_error.h"
 #include "server/body_source.h"
-#include "server/digest.h"
 #include "server/json_fields.h"
 #include "server/listing.h"
 #include "server/metadata.h"
@@ -23,9 +22,7 @@ namespace {
 // Names of tenants that stay the same when keys come and go.
 std::vector<std::string> owners_of(const ServerConfig& config) {
   if (config.api_keys.empty()) return {""};
-  std::vector<std::string> owners;
-  for (const std::string& key : config.api_keys) owners.push_back(hex(sha256("quire batches: " + key)).substr(0, 32));
-  return owners;
+  return lasting_names(config.api_keys, "batches");
 }
 
 // "24h", "7d" in seconds.

@@ -86,6 +86,8 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
     : config_(config),
       model_(model),
       tenants_(tenants),
+      owners_(lasting_names(config.api_keys, "prefix cache")),
+      nobody_(random_id()),
       engine_(engine),
       limits_{.defaults = std::move(defaults),
               .max_prompts = config.max_prompts,
@@ -343,10 +345,13 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, int32_t p
   return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = priority};
 }
 
-// The key's number before the first ':' can be no part of another key's salt.
+// Blocks on disk outlive the list of keys, so that a key's number would be another's. What stands before the first ':'
+// can be no part of another key's salt.
 std::string Generator::salt_of(const HttpRequest& request, const GenerationOptions& options) const {
   const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
-  return apart ? fmt::format("{}:{}", request.tenant, options.cache_salt) : options.cache_salt;
+  if (!apart) return options.cache_salt;
+  const auto tenant = static_cast<size_t>(request.tenant);  // of a batch whose key is there no more: none
+  return fmt::format("{}:{}", tenant < owners_.size() ? owners_[tenant] : nobody_, options.cache_salt);
 }
 
 bool Generator::is_adapter(const GenerationOptions& options) const {

@@ -139,6 +139,8 @@ class Generator {
   const ServerConfig& config_;
   const ModelSource& model_;
   Tenants& tenants_;
+  const std::vector<std::string> owners_;  // by tenant: what its blocks are kept under
+  const std::string nobody_;               // of a tenant that is none of them
   engine::Engine& engine_;
   const SchemaLimits limits_;
   const boost::json::object default_variables_;  // of templates

@@ -1,9 +1,11 @@
 #include "server/kv_events.h"
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -22,8 +24,11 @@ namespace {
 namespace json = boost::json;
 using boost::asio::ip::tcp;
 
-constexpr size_t kMostPeers = 256;
-constexpr size_t kMostTopics = 64;  // of a subscriber
+constexpr size_t kMostPeers = 256;                // of a port
+constexpr size_t kMostTopics = 64;                // of a subscriber
+constexpr size_t kMostReplays = 2;                // that a peer may have asked for and not been given yet
+constexpr size_t kReplayBytes = 64 << 10;         // of a replay in memory at a time, beyond one batch
+constexpr std::chrono::milliseconds kPause{250};  // where connections cannot be accepted
 
 // MessagePack, as much of it as events need. https://github.com/msgpack/msgpack/blob/master/spec.md
 class Packer {
@@ -171,10 +176,9 @@ Result<KvEventsConfig> KvEventsConfig::parse(const std::string& text) {
                               : name == "topic"           ? &config.topic
                               : name == "publisher"       ? &publisher
                                                           : nullptr;
-    size_t unused = 0;
     size_t* number_field = name == "buffer_steps"     ? &config.buffer_steps
                            : name == "hwm"            ? &config.hwm
-                           : name == "max_queue_size" ? &unused
+                           : name == "max_queue_size" ? &config.max_queue_size
                                                       : nullptr;
     if (name == "enable_kv_cache_events") {
       if (!member.is_bool()) return refuse(name, "true or false");
@@ -242,10 +246,23 @@ struct KvEventPublisher::Impl : std::enable_shared_from_this<KvEventPublisher::I
   void accept(tcp::acceptor& acceptor, const char* type) {
     acceptor.async_accept(
         [self = shared_from_this(), &acceptor, type](const boost::system::error_code& error, tcp::socket socket) {
-          if (error == boost::asio::error::operation_aborted) return;
-          if (!error && self->peers.size() < kMostPeers) self->add(std::move(socket), type);
-          self->accept(acceptor, type);
+          if (error == boost::asio::error::operation_aborted || !acceptor.is_open()) return;
+          if (!error) {
+            if (self->num_peers(type) < kMostPeers) self->add(std::move(socket), type);
+            return self->accept(acceptor, type);
+          }
+          // Out of file descriptors, most likely: they come back.
+          auto pause = std::make_shared<boost::asio::steady_timer>(self->context, kPause);
+          pause->async_wait([self, &acceptor, type, pause](const boost::system::error_code& stopped) {
+            if (!stopped && acceptor.is_open()) self->accept(acceptor, type);
+          });
         });
+  }
+
+  size_t num_peers(const char* type) const {
+    const bool publishes = type == kPub;
+    return static_cast<size_t>(
+        std::ranges::count_if(peers, [&](const auto& one) { return one.second.publishes == publishes; }));
   }
 
   void add(tcp::socket socket, const char* type) {
@@ -256,9 +273,10 @@ struct KvEventPublisher::Impl : std::enable_shared_from_this<KvEventPublisher::I
                                [this, publishes](ZmtpPeer& from, const ZmtpPeer::Message& message) {
                                  publishes ? subscribe(from, message) : send_again(from, message);
                                },
-                           .closed = [this](ZmtpPeer& gone) { peers.erase(&gone); }});
+                           .closed = [this](ZmtpPeer& gone) { peers.erase(&gone); },
+                           .drained = [this](ZmtpPeer& to) { go_on_again(to); }});
     ZmtpPeer& added = *peer;
-    peers.emplace(&added, Peer{std::move(peer), {}, publishes});
+    peers.emplace(&added, Peer{std::move(peer), {}, publishes, {}});
     added.start();
   }
 
@@ -279,15 +297,36 @@ struct KvEventPublisher::Impl : std::enable_shared_from_this<KvEventPublisher::I
     if (message.size() != 2 || !message[0].empty() || message[1].size() != 8) return;
     uint64_t first = 0;
     for (const char byte : message[1]) first = first << 8 | static_cast<uint8_t>(byte);
+    const auto found = peers.find(&from);
+    if (found == peers.end() || found->second.replays.size() >= kMostReplays) return;
+    found->second.replays.push_back({first, next_sequence});
+    if (found->second.replays.size() == 1) go_on_again(from);
+  }
+
+  // The next of what a peer wants again, when it has taken what came before: no more is held for it.
+  void go_on_again(ZmtpPeer& to) {
+    const auto found = peers.find(&to);
+    if (found == peers.end() || found->second.replays.empty()) return;
+    Replay& asked = found->second.replays.front();
     std::string wire;
-    for (const Kept& one : kept) {
-      if (one.sequence >= first) wire += ZmtpPeer::wire_of({"", big_endian(one.sequence), one.payload});
+    auto next = std::ranges::lower_bound(kept, asked.next, {}, &Kept::sequence);
+    for (; next != kept.end() && next->sequence < asked.end && wire.size() < kReplayBytes; ++next) {
+      wire += ZmtpPeer::wire_of({"", big_endian(next->sequence), next->payload});
+      asked.next = next->sequence + 1;
     }
-    wire += ZmtpPeer::wire_of({"", std::string(8, '\xff'), ""});
-    from.send(std::make_shared<const std::string>(std::move(wire)), 2);
+    if (next == kept.end() || next->sequence >= asked.end) {
+      wire += ZmtpPeer::wire_of({"", std::string(8, '\xff'), ""});
+      found->second.replays.pop_front();
+    }
+    to.send(std::make_shared<const std::string>(std::move(wire)), 2);
   }
 
   void send(std::string payload) {
+    if (const uint64_t lost = dropped.exchange(0); lost > 0) {
+      log_warning("kv events: {} batches beyond max_queue_size of {} are left out; the sequence has a gap", lost,
+                  config.max_queue_size);
+      next_sequence += lost;
+    }
     const uint64_t sequence = next_sequence++;
     const auto wire =
         std::make_shared<const std::string>(ZmtpPeer::wire_of({config.topic, big_endian(sequence), payload}));
@@ -307,10 +346,16 @@ struct KvEventPublisher::Impl : std::enable_shared_from_this<KvEventPublisher::I
   static constexpr const char* kPub = "PUB";
   static constexpr const char* kRouter = "ROUTER";
 
+  // Sequence numbers of what is sent again: from the next one on, before `end`.
+  struct Replay {
+    uint64_t next = 0;
+    uint64_t end = 0;
+  };
   struct Peer {
     std::shared_ptr<ZmtpPeer> peer;
     std::multiset<std::string> topics;
     bool publishes = false;
+    std::deque<Replay> replays;
   };
 
   const KvEventsConfig config;
@@ -321,6 +366,8 @@ struct KvEventPublisher::Impl : std::enable_shared_from_this<KvEventPublisher::I
   std::map<const ZmtpPeer*, Peer> peers;
   std::deque<Kept> kept;
   uint64_t next_sequence = 0;
+  std::atomic<size_t> queued{0};
+  std::atomic<uint64_t> dropped{0};
   std::thread thread;
 };
 
@@ -353,9 +400,15 @@ KvEventPublisher::~KvEventPublisher() {
 }
 
 void KvEventPublisher::publish(std::vector<KvCacheEvent> events) {
+  if (impl_->queued.fetch_add(1) >= impl_->config.max_queue_size) {
+    --impl_->queued;
+    ++impl_->dropped;
+    return;
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   boost::asio::post(impl_->context, [impl = impl_.get(),
                                      payload = encode_kv_events(events, seconds, impl_->config.block_size)]() mutable {
+    --impl->queued;
     impl->send(std::move(payload));
   });
 }

@@ -24,6 +24,8 @@ struct KvEventsConfig {
   std::string replay_endpoint;   // empty: none
   size_t buffer_steps = 10'000;  // batches that are kept to be sent again
   size_t hwm = 100'000;          // batches that a slow subscriber may be behind; what is more it does not get
+  // Batches that may wait to be sent to anybody; what is more nobody gets, and the sequence shows a gap.
+  size_t max_queue_size = 100'000;
   std::string topic;
   int32_t block_size = 16;  // told with every block
 

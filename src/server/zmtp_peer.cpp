@@ -46,10 +46,23 @@ std::string ready_command(const std::string& socket_type) {
   return wire;
 }
 
+// A peer whose host went away without a word is never written to where it asks for nothing.
+void find_out_who_is_gone(boost::asio::ip::tcp::socket& socket) {
+  using boost::asio::detail::socket_option::integer;
+  boost::system::error_code ignored;
+  socket.set_option(boost::asio::socket_base::keep_alive(true), ignored);
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPIDLE>(60), ignored);   // seconds of silence
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPINTVL>(20), ignored);  // between asking again
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPCNT>(3), ignored);
+}
+
 }  // namespace
 
 ZmtpPeer::ZmtpPeer(boost::asio::ip::tcp::socket socket, std::string socket_type, Handlers handlers)
-    : socket_(std::move(socket)), socket_type_(std::move(socket_type)), handlers_(std::move(handlers)) {}
+    : socket_(std::move(socket)),
+      handshake_(socket_.get_executor()),
+      socket_type_(std::move(socket_type)),
+      handlers_(std::move(handlers)) {}
 
 std::string ZmtpPeer::wire_of(const Message& message) {
   std::string wire;
@@ -58,6 +71,12 @@ std::string ZmtpPeer::wire_of(const Message& message) {
 }
 
 void ZmtpPeer::start() {
+  find_out_who_is_gone(socket_);
+  handshake_.expires_after(kHandshakeTime);
+  handshake_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self != nullptr && !self->ready_) self->close();
+  });
   send(std::make_shared<const std::string>(greeting() + ready_command(socket_type_)), 1);
   read(kGreetingBytes, &ZmtpPeer::take_greeting);
 }
@@ -66,6 +85,7 @@ void ZmtpPeer::close() {
   if (std::exchange(closed_, true)) return;
   boost::system::error_code error;
   socket_.close(error);
+  handshake_.cancel();
   outgoing_.clear();
   handlers_.closed(*this);
 }
@@ -122,6 +142,7 @@ void ZmtpPeer::take_command(std::string_view body) {
   const std::string_view rest = body.substr(1 + length);
   if (name == "READY") {
     ready_ = true;
+    handshake_.cancel();
   } else if (name == "ERROR") {
     close();
   } else if (ready_ && name == "SUBSCRIBE") {
@@ -140,7 +161,7 @@ bool ZmtpPeer::send(std::shared_ptr<const std::string> wire, size_t most) {
 
 void ZmtpPeer::write_next() {
   writing_ = !outgoing_.empty();
-  if (!writing_) return;
+  if (!writing_) return handlers_.drained(*this);
   const std::shared_ptr<const std::string> wire = outgoing_.front();
   boost::asio::async_write(socket_, boost::asio::buffer(*wire),
                            [self = shared_from_this(), wire](const boost::system::error_code& error, size_t) {

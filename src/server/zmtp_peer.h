@@ -4,6 +4,8 @@
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -20,11 +22,13 @@ class ZmtpPeer : public std::enable_shared_from_this<ZmtpPeer> {
   using Message = std::vector<std::string>;  // its frames
   struct Handlers {
     std::function<void(ZmtpPeer&, const Message&)> message;
-    std::function<void(ZmtpPeer&)> closed;  // once
+    std::function<void(ZmtpPeer&)> closed;   // once
+    std::function<void(ZmtpPeer&)> drained;  // all that was sent is written
   };
 
   static constexpr size_t kMostFrame = 64 << 10;  // bytes that a peer may send in a frame
   static constexpr size_t kMostFrames = 8;        // of a message
+  static constexpr std::chrono::seconds kHandshakeTime{10};
 
   // socket_type: "PUB", "ROUTER".
   ZmtpPeer(boost::asio::ip::tcp::socket socket, std::string socket_type, Handlers handlers);
@@ -47,6 +51,7 @@ class ZmtpPeer : public std::enable_shared_from_this<ZmtpPeer> {
   void write_next();
 
   boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer handshake_;  // who says nothing until then is closed
   const std::string socket_type_;
   Handlers handlers_;
   std::string buffer_;

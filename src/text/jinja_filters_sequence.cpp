@@ -110,7 +110,7 @@ Value sort(In& in, Self s, Args a) {
           const Value key = in.attribute_path(item, path, Value::none());
           keys.push_back(case_sensitive ? key : ignore_case(in, key));
         }
-        return keys.size() == 1 ? keys[0] : in.list(std::move(keys));
+        return in.list(std::move(keys));  // also of one, for equal keys are not asked which is less
       },
       bound.truth(0, false)));
 }

@@ -305,11 +305,13 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
   Value item;
   bool any = false;
   while (step() && loop_advance(*loop, item)) {
-    any = true;
     scope_ = std::make_shared<Scope>(Scope{outer, {}});
     scope_->variables.emplace_back(syntax_.known.loop, loop_value);
     assign(target, item);
-    if (run(statement.bodies[0]) == Flow::kBreak) break;
+    const Flow flow = run(statement.bodies[0]);
+    if (flow == Flow::kBreak) break;
+    // As Jinja has it: what is left early does not count.
+    any = any || flow == Flow::kNext;
   }
   loop->finished = true;
   loop->fetch = nullptr;

@@ -194,21 +194,58 @@ class Translator {
         return {};
       }
       first = false;
-      if (c == '\\') {
-        QUIRE_RETURN_IF_ERROR(escape(/*in_class=*/true));
-      } else if (in_.substr(i_).starts_with("[:")) {
-        const size_t close = in_.find(":]", i_);
-        if (close == std::string_view::npos) return refuse("a class inside a class");
-        copy(close + 2 - i_);
-      } else if (c == '[') {
-        return refuse("a class inside a class");
-      } else if (in_.substr(i_).starts_with("&&")) {
-        return refuse("an intersection of classes");
-      } else {
-        copy(1);
-      }
+      QUIRE_RETURN_IF_ERROR(class_member());
     }
     return invalid_argument("a character class is not closed");
+  }
+
+  // [ab[cd]] is [abcd], which is all that PCRE2 knows; where i_ is at the inner class.
+  Status inner_class() {
+    constexpr int kMostClasses = 8;
+    if (++depth_ > kMostClasses) return refuse("so many classes inside one another");
+    replace(1, "");
+    if (in_.substr(i_).starts_with("^")) return refuse("what is in no class inside a class");
+    if (in_.substr(i_).starts_with("]")) return refuse("a class inside a class that begins with ]");
+    bool first = true;
+    while (i_ < in_.size()) {
+      if (in_[i_] == ']') {
+        replace(1, "");
+        --depth_;
+        if (in_.substr(i_).starts_with("-") && !in_.substr(i_).starts_with("-]")) {
+          return refuse("a range that begins with a class");
+        }
+        return {};
+      }
+      // No range with what stands before or behind it.
+      if (in_[i_] == '-' && (first || in_.substr(i_).starts_with("-]"))) {
+        replace(1, "\\-");
+      } else {
+        QUIRE_RETURN_IF_ERROR(class_member());
+      }
+      first = false;
+    }
+    return invalid_argument("a character class is not closed");
+  }
+
+  Status class_member() {
+    const char c = in_[i_];
+    if (c == '\\') {
+      return escape(/*in_class=*/true);
+    }
+    if (in_.substr(i_).starts_with("[:")) {
+      const size_t close = in_.find(":]", i_);
+      if (close == std::string_view::npos) return refuse("a class inside a class");
+      copy(close + 2 - i_);
+    } else if (c == '[') {
+      return inner_class();
+    } else if (in_.substr(i_).starts_with("&&")) {
+      return refuse("an intersection of classes");
+    } else if (in_.substr(i_).starts_with("-[")) {
+      return refuse("a range that ends with a class");
+    } else {
+      copy(1);
+    }
+    return {};
   }
 
   // Ruby's (?m) lets a dot match line ends: PCRE2's (?s).
@@ -242,6 +279,7 @@ class Translator {
   std::string_view in_;
   size_t i_ = 0;
   std::string out_;
+  int depth_ = 0;  // of classes inside a class
 };
 
 struct Pcre2Deleter {

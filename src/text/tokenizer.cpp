@@ -4,7 +4,7 @@ namespace quire::text {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_source(const TextSource& source) {
   if (source.vocabulary) return from_vocabulary(*source.vocabulary);
-  if (!source.tokenizer_json.empty()) return from_json(source.tokenizer_json);
+  if (!source.tokenizer_json.empty()) return from_json(source.tokenizer_json, source.tokenizer_config);
   if (!source.sentencepiece_model.empty()) {
     return from_sentencepiece(source.sentencepiece_model, source.tokenizer_config);
   }

@@ -52,8 +52,10 @@ class Tokenizer {
   // From what a model's files say: the vocabulary where there is one, else the tokenizer.json, else the SentencePiece
   // model. Errors: not_found when there is none; as below.
   static Result<std::unique_ptr<Tokenizer>> from_source(const TextSource& source);
-  // From the text of a tokenizer.json (Hugging Face). Errors: invalid_argument or unimplemented, naming the field.
-  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json);
+  // From the text of a tokenizer.json (Hugging Face) and of the tokenizer_config.json beside it (may be empty), which
+  // may name further added tokens. Errors: invalid_argument or unimplemented, naming the field.
+  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json,
+                                                      std::string_view tokenizer_config = {});
   // From the bytes of a SentencePiece .model and the tokenizer_config.json beside it (may be empty), which names added
   // tokens and whether a text begins and ends with special ones. Errors: the same, naming the field.
   static Result<std::unique_ptr<Tokenizer>> from_sentencepiece(std::string_view model,

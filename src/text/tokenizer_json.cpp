@@ -37,7 +37,32 @@ Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTab
   return added;
 }
 
-Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
+// tokenizer_config.json's "added_tokens_decoder" has tokens by id, usually those that stand in tokenizer.json too; what
+// is there alone is added, as transformers does.
+Status add_configured_tokens(const JsonNode& config, TokenTable& tokens, std::vector<AddedToken>& added) {
+  if (config.find("added_tokens_decoder") == nullptr) return {};
+  QUIRE_ASSIGN_OR_RETURN(const json::object* entries, config.object("added_tokens_decoder"));
+  for (const auto& [key, value] : *entries) {
+    const JsonNode node(value, fmt::format("added_tokens_decoder[{:?}]", std::string_view(key)));
+    AddedToken token;
+    QUIRE_ASSIGN_OR_RETURN(token.content, node.string("content"));
+    if (std::ranges::find(added, token.content, &AddedToken::content) != added.end()) continue;
+    QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
+    QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
+    QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
+    QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
+    QUIRE_ASSIGN_OR_RETURN(token.normalized, node.boolean("normalized", !token.special));
+    const std::optional<TokenId> own = tokens.find(token.content);
+    token.in_model = own.has_value();
+    // Its number there is the next one, or says nothing.
+    token.id = own ? *own : static_cast<TokenId>(tokens.size());
+    if (!own) QUIRE_RETURN_IF_ERROR(tokens.add(token.content, token.id, node.path()));
+    added.push_back(std::move(token));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document, const JsonNode& config) {
   const JsonNode root(document, "");
   if (!document.is_object()) return invalid_argument("expected a JSON object, found {}", kind_name(document));
   QUIRE_RETURN_IF_ERROR(root.object("model").status());
@@ -51,6 +76,8 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   QUIRE_RETURN_IF_ERROR(read_decoder(root, parts));
   QUIRE_ASSIGN_OR_RETURN(parts.tokens, read_vocab(model, kind));
   QUIRE_ASSIGN_OR_RETURN(parts.added, read_added_tokens(root, parts.tokens));
+  QUIRE_RETURN_IF_ERROR(
+      add_configured_tokens(config, parts.tokens, parts.added).with_prefix("tokenizer_config.json: "));
   QUIRE_RETURN_IF_ERROR(parts.tokens.check_density("model.vocab and added_tokens"));
   QUIRE_RETURN_IF_ERROR(read_model(model, kind, pre_tokenizer.byte_level, parts));
   QUIRE_ASSIGN_OR_RETURN(PostProcessorEntry around, read_post_processor(root, parts.tokens));
@@ -141,7 +168,8 @@ Result<int64_t> JsonNode::integer(std::string_view key) const {
   return found->get_int64();
 }
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json) {
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json,
+                                                        std::string_view tokenizer_config) {
   if (tokenizer_json.size() > kMaxJsonBytes) {
     return invalid_argument("tokenizer.json: {} bytes; at most {} are read", tokenizer_json.size(), kMaxJsonBytes);
   }
@@ -153,7 +181,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokeniz
   boost::system::error_code error;
   const size_t used = parser.write(tokenizer_json, error);
   if (error) return invalid_argument("tokenizer.json: not valid JSON at byte {}: {}", used, error.message());
-  auto made = read_tokenizer(parser.release());
+  json::value config = json::object();
+  if (!tokenizer_config.empty()) {
+    config = json::parse(tokenizer_config, error);
+    if (error) return invalid_argument("tokenizer_config.json: not valid JSON: {}", error.message());
+  }
+  auto made = read_tokenizer(parser.release(), JsonNode(config, ""));
   if (!made.ok()) return made.status().with_prefix("tokenizer.json: ");
   return made;
 }

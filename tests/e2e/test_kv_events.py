@@ -1,7 +1,10 @@
 """Events of the prefix cache as routers hear them: with ZeroMQ's own library and msgspec, into structs of vLLM's shape. On
 a tiny Llama checkpoint by token ids."""
 
+import pathlib
 import random
+import re
+import socket
 import unittest
 from typing import Any, Optional, Union
 
@@ -147,6 +150,45 @@ class KvEvents(unittest.TestCase):
         self.ask(1)
         self.assertEqual(self.server.post("/reset_prefix_cache", {}).status, 200)
         harness.wait_until(lambda: isinstance(self.events()[-1], AllBlocksCleared), lambda: f"{self.events()}")
+
+    def raw(self, port, *frames):
+        """A connection that speaks ZMTP and reads nothing."""
+        connection = socket.create_connection((harness.HOST, port))
+        self.addCleanup(connection.close)
+        ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+        connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48) + bytes([4, len(ready)]) + ready +
+                           b"".join(bytes([flags, len(body)]) + body for flags, body in frames))
+        return connection
+
+    def test_who_asks_for_everything_and_reads_nothing_takes_no_memory(self):
+        for seed in range(500):
+            self.ask(seed, length=500)
+
+        def resident():
+            status = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+        tokens = sum(len(event.token_ids) for event in self.events() if isinstance(event, BlockStored))
+        self.assertGreater(tokens * 3, 500_000)  # bytes of a replay, of tokens alone
+        before = resident()
+        for _ in range(100):
+            self.raw(self.replay_port, *((1, b""), (0, bytes(8))) * 2)
+        self.events()  # after all of theirs
+        self.assertLess(resident() - before, 30, f"MiB, of {before} before")  # a whole one for each would be over 50
+
+    def test_who_says_nothing_keeps_nobody_out(self):
+        for _ in range(256):
+            self.addCleanup(socket.create_connection((harness.HOST, self.port)).close)
+        subscriber = self.context.socket(zmq.SUB)
+        subscriber.connect(f"tcp://127.0.0.1:{self.port}")
+        subscriber.setsockopt_string(zmq.SUBSCRIBE, "kv@")
+        seeds = iter(range(10000))
+
+        def hears():
+            self.ask(next(seeds))
+            return subscriber.poll(200)
+
+        harness.wait_until(hears, self.server.log_text, seconds=60)
 
     def test_a_model_that_sleeps_has_no_blocks(self):
         self.ask(1)

@@ -8,6 +8,7 @@ KILLS in the environment sets how often the server is killed while it writes (5)
 """
 
 import concurrent.futures
+import json
 import os
 import pathlib
 import random
@@ -155,6 +156,22 @@ class Offload(unittest.TestCase):
             answer = ask(server, prompt(0), cache_salt="one")
             self.check(answer, 0)
             self.assertEqual(answer["cached"], 288)
+
+    def test_keys_stay_apart_on_disk_also_where_others_come_and_go(self):
+        def cached(server, key):
+            answer = server.request("POST", "/v1/completions", json.dumps({
+                "prompt": prompt(0), "max_tokens": 1, "temperature": 0}), {
+                    "Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+            self.assertEqual(answer.status, 200, answer.body)
+            return answer.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with self.on_disk("--api-key", "alice", "--api-key", "bob", "--api-key", "carol") as server:
+            self.assertEqual([cached(server, key) for key in ("alice", "bob")], [0, 0])
+            # Numbers are told to whoever has a key.
+            harness.wait_until(lambda: b'disk_blocks{model_name="llama"} 36' in server.get("/metrics", {"Authorization": "Bearer bob"}).body,
+                               server.log_text)
+        with self.on_disk("--api-key", "carol", "--api-key", "dora", "--api-key", "bob") as server:
+            self.assertEqual([cached(server, key) for key in ("carol", "dora", "bob")], [0, 0, 288])
 
     def test_another_model_has_a_folder_of_its_own(self):
         with self.on_disk() as server:

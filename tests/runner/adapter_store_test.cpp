@@ -109,6 +109,19 @@ TEST_F(AdapterStoreTest, AnAdapterHasANumberOfItsOwnInEachVersion) {
   EXPECT_EQ(store_->in_use(0), nullptr);
 }
 
+// Blocks may have been filed under its number that were computed without it.
+TEST_F(AdapterStoreTest, WhatWorkersLostComesBackUnderAnotherNumber) {
+  make(2);
+  ASSERT_TRUE(load("qv").ok());
+  const int32_t before = acquire("qv")->number();
+  EXPECT_EQ(acquire("qv")->number(), before);
+  store_->lose(before);
+  EXPECT_FALSE(is_loaded("qv"));
+  const int32_t after = acquire("qv")->number();
+  EXPECT_NE(after, before);
+  EXPECT_EQ(acquire("qv")->number(), after);
+}
+
 TEST_F(AdapterStoreTest, WhatIsUnloadedFreesItsMemoryWithItsLastUser) {
   make(4);
   ASSERT_TRUE(load("qv").ok());

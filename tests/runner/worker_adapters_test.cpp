@@ -217,7 +217,7 @@ TEST_F(WorkerAdapters, WhoseFilesHaveChangedAreReadAnewAfterARestart) {
   ASSERT_TRUE(executor->recover().ok());
   // Nobody has the old one any more: the requests that used it end, on all ranks alike.
   executor->submit(workers_plan(0, 0, 3, {5, 9, 11}, {.number = old->number()}));
-  EXPECT_THAT(executor->collect().value().result.sequences.at(0).error.message(), HasSubstr("is not in use here"));
+  EXPECT_THAT(executor->collect().value().result.sequences.at(0).error.message(), HasSubstr("went with a worker"));
   const AdapterUse fresh = acquire_adapter(*executor, "a").value();
   EXPECT_NE(fresh->number(), old->number());
   answered_ = true;

@@ -177,6 +177,55 @@ TEST(KvEvents, WhatWasMissedIsSentAgain) {
   EXPECT_THAT(ask(9), ElementsAre());
 }
 
+// Of which one has the other's, in pieces as it is read.
+TEST(KvEvents, ALongReplayIsWholeForEachThatAsks) {
+  constexpr uint64_t kBatches = 3000;
+  const auto publisher = KvEventPublisher::start(on_any_port()).value();
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    publisher->publish({{.hashes = {i}, .tokens = std::vector<TokenId>(100, 70000)}});
+  }
+  Peer one(publisher->replay_port(), "DEALER");
+  Peer two(publisher->replay_port(), "DEALER");
+  for (Peer* peer : {&one, &two, &one}) peer->send({"", sequence(0)});
+  for (Peer* peer : {&one, &two, &one}) {
+    for (uint64_t i = 0; i < kBatches; ++i) {
+      const std::vector<std::string> message = peer->message();
+      ASSERT_EQ(message.size(), 3u) << i;
+      uint64_t number = 0;
+      for (const char byte : message[1]) number = number << 8 | static_cast<uint8_t>(byte);
+      ASSERT_EQ(number, i);
+      ASSERT_GT(message[2].size(), 500u);
+    }
+    const std::vector<std::string> end = peer->message();
+    ASSERT_EQ(end.size(), 3u);
+    EXPECT_EQ(end[1], std::string(8, '\xff'));
+    EXPECT_EQ(end[2], "");
+  }
+}
+
+TEST(KvEvents, APublisherEndsAlsoWhileConnectionsCome) {
+  for (int round = 0; round < 5; ++round) {
+    auto publisher = KvEventPublisher::start(on_any_port()).value();
+    const tcp::endpoint endpoint(boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(publisher->port()));
+    std::atomic<bool> ended = false;
+    std::vector<std::thread> strangers;
+    for (int i = 0; i < 4; ++i) {
+      strangers.emplace_back([&] {
+        while (!ended) {
+          boost::asio::io_context context;
+          tcp::socket socket(context);
+          boost::system::error_code refused;
+          socket.connect(endpoint, refused);
+        }
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    publisher.reset();
+    ended = true;
+    for (std::thread& stranger : strangers) stranger.join();
+  }
+}
+
 TEST(KvEvents, WhatIsNoZeroMqEndsThatConnectionAlone) {
   const auto publisher = KvEventPublisher::start(on_any_port()).value();
   Peer peer(publisher->port(), "SUB");

@@ -1,6 +1,7 @@
 // The hand-written scanners against PCRE2, and what PCRE2 is bounded by.
 #include "text/pretokenizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
@@ -111,6 +112,21 @@ TEST(ScannerTest, EveryCharacterIsClassifiedAsPcre2Does) {
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_TRUE(ours[i].begin == theirs[i].begin && ours[i].is_match == theirs[i].is_match) << regex << " span " << i;
     }
+  }
+}
+
+// BLOOM's and Viking's expression, and others, as tokenizers (Oniguruma) cuts.
+TEST(Pcre2Test, AClassInsideAClassIsAPartOfIt) {
+  using ::testing::ElementsAre;
+  constexpr std::string_view kText = "abc-def xyz|(Hi), 日本。a-b[c] m";
+  EXPECT_THAT(pieces(*pcre2(R"( ?[^(\s|[.,!?…。，、।۔،])]+)"), kText),
+              ElementsAre("abc-def", " xyz", "|(", "Hi", "),", " 日本", "。", "a-b[c]", " m"));
+  EXPECT_THAT(pieces(*pcre2("[ab[c-e]]+"), "abc-def"), ElementsAre("abc", "-", "de", "f"));
+  EXPECT_THAT(pieces(*pcre2("[a[-z]]+"), "abc-def xyz"), ElementsAre("a", "bc", "-", "def xy", "z"));
+  EXPECT_THAT(pieces(*pcre2("[a[z-]x]+"), "abc-def xyz"), ElementsAre("a", "bc", "-", "def ", "x", "y", "z"));
+  EXPECT_THAT(pieces(*pcre2("[[a]x[bc]]+"), "abc-def xyz"), ElementsAre("abc", "-def ", "x", "yz"));
+  for (const char* refused : {"[a[^b]]", "[a-[b]]", "[[a]-c]", "[a[]b]]", "[a&&[b]]", "[a[b]"}) {
+    EXPECT_FALSE(make_pcre2_pattern(refused).ok()) << refused;
   }
 }
 

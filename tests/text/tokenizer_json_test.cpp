@@ -172,7 +172,9 @@ const BadCase kBadCases[] = {
     {"single_byte_escape", [](object& j) { j["pre_tokenizer"] = regex_split("\\C"); }, kInvalid, "compile"},
     {"class_intersection", [](object& j) { j["pre_tokenizer"] = regex_split("[a-z&&[^b]]"); }, kUnbuilt,
      "intersection"},
-    {"nested_class", [](object& j) { j["pre_tokenizer"] = regex_split("[a[bc]]"); }, kUnbuilt, "class inside"},
+    {"nested_class", [](object& j) { j["pre_tokenizer"] = regex_split("[a[^bc]]"); }, kUnbuilt, "class inside"},
+    {"nested_classes", [](object& j) { j["pre_tokenizer"] = regex_split(std::string(60'000, '[').c_str()); }, kUnbuilt,
+     "inside one another"},
     {"variable_lookbehind", [](object& j) { j["pre_tokenizer"] = regex_split("(?<=a+)b"); }, kInvalid, "compile"},
     {"nested_groups",
      [](object& j) { j["pre_tokenizer"] = regex_split((std::string(2000, '(') + std::string(2000, ')')).c_str()); },
@@ -286,6 +288,27 @@ TEST(TokenizerJsonTest, LookupsTellOfTokensAndHoles) {
   }
   EXPECT_EQ(tokenizer->token_to_id("no such token"), std::nullopt);
   EXPECT_EQ(tokenizer->token_bytes(*tokenizer->token_to_id("\u0120t")), " t");
+}
+
+TEST(TokenizerJsonTest, TokensOfTheConfigurationAloneAreAdded) {
+  const object json = small_bpe();
+  const auto size = static_cast<TokenId>(json.at("model").at("vocab").as_object().size());
+  const std::string config = boost::json::serialize(object({{"added_tokens_decoder",
+                                                             {{"0", {{"content", "<|endoftext|>"}, {"special", true}}},
+                                                              {"9999", {{"content", "<|extra|>"}, {"special", true}}},
+                                                              {"5", {{"content", "e"}}}}}}));
+  const auto made = Tokenizer::from_json(boost::json::serialize(json), config);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const Tokenizer& tokenizer = **made;
+  EXPECT_EQ(tokenizer.vocab_size(), size + 1);
+  EXPECT_EQ(tokenizer.token_to_id("<|extra|>"), size);
+  EXPECT_TRUE(tokenizer.is_special(size));
+  EXPECT_THAT(tokenizer.encode("q<|extra|>w", false),
+              ::testing::ElementsAre(*tokenizer.token_to_id("q"), size, *tokenizer.token_to_id("w")));
+  EXPECT_EQ(load(json)->token_to_id("<|extra|>"), std::nullopt);
+  EXPECT_THAT(
+      Tokenizer::from_json(boost::json::serialize(json), R"({"added_tokens_decoder": {"7": {}}})").status().message(),
+      HasSubstr("tokenizer_config.json: added_tokens_decoder[\"7\"].content"));
 }
 
 TEST(TokenizerJsonTest, CharactersOutsideTheVocabularyBecomeTheUnknownToken) {
