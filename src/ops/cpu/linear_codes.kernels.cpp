@@ -434,8 +434,8 @@ void code_own(const OwnRounding& rounding, const float* x, int64_t k, uint8_t* r
         const int64_t at = (i / kHalf + half) * 4;
         put(row + at, dx);
         if constexpr (!kAsWords && (kByteOffset < Format >> 0)) {
-          // What the whole-number sums begin with.
-          const auto start = static_cast<int32_t>(halves[half]) * -kByteOffset<Format>;
+          // What the whole-number sums begin with; of a row that holds NaN anything.
+          const auto start = static_cast<uint32_t>(static_cast<int64_t>(halves[half]) * -kByteOffset<Format>);
           std::memcpy(sums + at, &start, sizeof(start));
         } else {
           put(sums + at, dx * (Format::kMinSteps == 32 && half == 0 ? halves[0] + halves[1] : halves[half]));
