@@ -68,7 +68,11 @@ void Engine::Impl::take_grants() {
       }
       if (!grant.lease.ok()) continue;
       one.request.context.lora_id = (*grant.lease)->number();
-      if (config.enable_kv_cache_events) adapter_names[(*grant.lease)->number()] = one.adapter;
+      if (config.enable_kv_cache_events) {
+        constexpr size_t kMostNames = 1 << 16;
+        adapter_names[(*grant.lease)->number()] = one.adapter;
+        if (adapter_names.size() > kMostNames) adapter_names.erase(adapter_names.begin());
+      }
       one.request.adapter = *grant.lease;
       one.request.num_virtual_tokens = (*grant.lease)->adapter().num_virtual_tokens();
       std::vector<TokenId> whole(static_cast<size_t>(one.request.num_virtual_tokens));

@@ -181,7 +181,8 @@ struct Engine::Impl {
   std::unordered_map<SequenceId, std::vector<Submission>> awaiting;             // an adapter, by the first's id
   std::map<std::string, std::array<int32_t, 2>, std::less<>> adapter_requests;  // by name: that run, that wait
   bool adapter_requests_changed = false;
-  std::unordered_map<int32_t, std::string> adapter_names;  // by their numbers, where events of the cache are told
+  // By their numbers, which rise, where events of the cache are told: of the latest, as many as may have blocks.
+  std::map<int32_t, std::string> adapter_names;
   Clock::time_point adapters_published;
   const std::unique_ptr<DraftProposer> proposer =
       runner::make_proposer(config.speculative_config, executor->take_draft_model());

@@ -237,7 +237,9 @@ void Engine::Impl::tell_kv_events() {
   if (!scheduler.has_kv_events()) return;
   std::vector<KvCacheEvent> events = scheduler.take_kv_events();
   for (KvCacheEvent& event : events) {
-    if (event.adapter != 0) event.adapter_name = adapter_names[event.adapter];
+    if (const auto name = adapter_names.find(event.adapter); name != adapter_names.end()) {
+      event.adapter_name = name->second;
+    }
   }
   std::function<void(std::vector<KvCacheEvent>)> tell;
   {

@@ -1,6 +1,7 @@
 #include "text/tokenizer_json.h"
 
 #include <memory>
+#include <unordered_set>
 #include <utility>
 
 #include "text/tokenizer.h"
@@ -42,11 +43,13 @@ Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTab
 Status add_configured_tokens(const JsonNode& config, TokenTable& tokens, std::vector<AddedToken>& added) {
   if (config.find("added_tokens_decoder") == nullptr) return {};
   QUIRE_ASSIGN_OR_RETURN(const json::object* entries, config.object("added_tokens_decoder"));
+  std::unordered_set<std::string> known;
+  for (const AddedToken& token : added) known.insert(token.content);
   for (const auto& [key, value] : *entries) {
     const JsonNode node(value, fmt::format("added_tokens_decoder[{:?}]", std::string_view(key)));
     AddedToken token;
     QUIRE_ASSIGN_OR_RETURN(token.content, node.string("content"));
-    if (std::ranges::find(added, token.content, &AddedToken::content) != added.end()) continue;
+    if (!known.insert(token.content).second) continue;
     QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
     QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
     QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
