@@ -195,8 +195,9 @@ class Load:
 
 
 def resident_bytes(process_id):
+    """Of the process alone: pages of the model's file come and go with the machine's free memory."""
     with open(f"/proc/{process_id}/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))
+        return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon:", "RssShmem:", "VmSwap:")))
 
 
 def growth(samples):
@@ -208,7 +209,7 @@ def growth(samples):
 
 
 def watch(load, threads, process, report):
-    """[(seconds, bytes)] of what is resident, each second that the clients work; the largest of each minute is written down."""
+    """[(seconds, bytes)] of what is resident of its own, each second that the clients work; the largest of each minute is written down."""
     samples, minute = [], 0
     with open(report.with_suffix(".csv"), "w") as file:
         file.write("minute,largest resident MiB\n")
