@@ -189,6 +189,16 @@ constexpr auto kGptOssLayerNames = std::to_array<GgufNameRule>({
     {"ffn_down_exps", "mlp.experts.down_proj"},
 });
 
+// Experts with DeepSeek's names behind grouped-query attention.
+constexpr GgufArchitecture mixture(std::string_view name, std::string_view model_class) {
+  return {.name = name,
+          .model_class = model_class,
+          .model_names = kLlamaModelNames,
+          .own_layer_names = kGlm4MoeLayerNames,
+          .layer_names = kDeepseekLayerNames,
+          .layer_prefix = "model.layers."};
+}
+
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {.name = "llama",
      .model_class = "LlamaForCausalLM",
@@ -213,30 +223,10 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .model_names = kLlamaModelNames,
      .layer_names = kDeepseekLayerNames,
      .layer_prefix = "model.layers."},
-    {.name = "glm4moe",
-     .model_class = "Glm4MoeForCausalLM",
-     .model_names = kLlamaModelNames,
-     .own_layer_names = kGlm4MoeLayerNames,
-     .layer_names = kDeepseekLayerNames,
-     .layer_prefix = "model.layers."},
-    {.name = "dots1",
-     .model_class = "Dots1ForCausalLM",
-     .model_names = kLlamaModelNames,
-     .own_layer_names = kGlm4MoeLayerNames,
-     .layer_names = kDeepseekLayerNames,
-     .layer_prefix = "model.layers."},
-    {.name = "ernie4_5-moe",
-     .model_class = "Ernie4_5_MoeForCausalLM",
-     .model_names = kLlamaModelNames,
-     .own_layer_names = kGlm4MoeLayerNames,
-     .layer_names = kDeepseekLayerNames,
-     .layer_prefix = "model.layers."},
-    {.name = "minimax-m2",
-     .model_class = "MiniMaxM2ForCausalLM",
-     .model_names = kLlamaModelNames,
-     .own_layer_names = kGlm4MoeLayerNames,
-     .layer_names = kDeepseekLayerNames,
-     .layer_prefix = "model.layers."},
+    mixture("glm4moe", "Glm4MoeForCausalLM"),
+    mixture("dots1", "Dots1ForCausalLM"),
+    mixture("ernie4_5-moe", "Ernie4_5_MoeForCausalLM"),
+    mixture("minimax-m2", "MiniMaxM2ForCausalLM"),
     {.name = "olmoe",
      .model_class = "OlmoeForCausalLM",
      .model_names = kLlamaModelNames,

@@ -61,6 +61,11 @@ Result<std::vector<LoraModule>> read_lora_modules(const std::vector<std::string>
   return modules;
 }
 
+Status no_such_base(const LoraModule& adapter) {
+  return invalid_argument("--lora-modules: adapter {} is of \"{}\", and no model is called that.", adapter.name,
+                          adapter.base);
+}
+
 Status load_adapters(engine::Engine& engine, const std::vector<LoraModule>& adapters) {
   for (const LoraModule& adapter : adapters) {
     Status loaded = engine.load_adapter(adapter.name, adapter.path);

@@ -24,6 +24,9 @@ CLI::Option* add_lora_modules_option(CLI::App& command, std::vector<std::string>
 // invalid_argument, also of adapters for which `config` has no place.
 Result<std::vector<LoraModule>> read_lora_modules(const std::vector<std::string>& given, const EngineConfig& config);
 
+// The error of one whose `base` no model is called.
+Status no_such_base(const LoraModule& adapter);
+
 // Errors: those of Engine::load_adapter(), beginning with which adapter it is.
 Status load_adapters(engine::Engine& engine, const std::vector<LoraModule>& adapters);
 

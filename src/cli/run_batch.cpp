@@ -39,15 +39,13 @@ Status run(RunBatchOptions& options) {
   if (options.server.served_model_names.empty()) {
     options.server.served_model_names = {shown_model(options.engine), options.server.root_model};
   }
+  const std::vector<std::string>& names = options.server.served_model_names;
+  for (const LoraModule& adapter : adapters) {
+    if (!adapter.base.empty() && std::ranges::find(names, adapter.base) == names.end()) return no_such_base(adapter);
+  }
   options.engine.served_model_name = options.server.served_model_names.front();
   options.batch.concurrency = options.engine.max_num_seqs;
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
-  const std::vector<std::string>& names = options.server.served_model_names;
-  for (const LoraModule& adapter : adapters) {
-    if (adapter.base.empty() || std::ranges::find(names, adapter.base) != names.end()) continue;
-    return invalid_argument("--lora-modules: adapter {} is of \"{}\", and no model is called that.", adapter.name,
-                            adapter.base);
-  }
   QUIRE_RETURN_IF_ERROR(load_adapters(*engine, adapters));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();

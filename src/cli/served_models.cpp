@@ -264,10 +264,7 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
     if (!adapter.base.empty()) {
       base = static_cast<size_t>(std::ranges::find_if(sources, is_called) - sources.begin());
     }
-    if (base == sources.size()) {
-      return invalid_argument("--lora-modules: adapter {} is of \"{}\", and no model is called that.", adapter.name,
-                              adapter.base);
-    }
+    if (base == sources.size()) return no_such_base(adapter);
     adapters[base].push_back(adapter);
     sources[base].adapters.push_back(adapter.name);
   }

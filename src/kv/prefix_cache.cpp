@@ -47,9 +47,9 @@ NodeId PrefixCache::pin_root(const CacheContext& context) {
   if (is_new) {
     place->second = new_node();
     root_places_.emplace(place->second, place);
-    const int32_t kind[] = {context.lora_id, context.is_long ? 1 : 0};
-    const uint64_t lora = hash_(kind, context.is_long ? sizeof(kind) : sizeof(context.lora_id), seed_);
-    nodes_[static_cast<size_t>(place->second)].hash = hash_(context.salt.data(), context.salt.size(), lora);
+    const int32_t computed_as[] = {context.lora_id, context.is_long ? 1 : 0};
+    const uint64_t above = hash_(computed_as, sizeof(computed_as), seed_);
+    nodes_[static_cast<size_t>(place->second)].hash = hash_(context.salt.data(), context.salt.size(), above);
     nodes_[static_cast<size_t>(place->second)].root = place->second;
   }
   pin(place->second);

@@ -20,18 +20,11 @@ Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTab
   QUIRE_ASSIGN_OR_RETURN(const json::array* array, root.array("added_tokens"));
   for (size_t i = 0; i < array->size(); ++i) {
     const JsonNode node((*array)[i], fmt::format("added_tokens[{}]", i));
-    AddedToken token;
-    QUIRE_ASSIGN_OR_RETURN(const std::string_view content, node.string("content"));
+    QUIRE_ASSIGN_OR_RETURN(AddedToken token, read_added_token(node));
     QUIRE_ASSIGN_OR_RETURN(const int64_t id, node.integer("id"));
-    QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
-    QUIRE_ASSIGN_OR_RETURN(token.normalized, node.boolean("normalized", !token.special));
-    QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
-    QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
-    QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
     // Usually the vocabulary has the token too, under the same id.
-    token.in_model = tokens.find(content) == id;
-    if (!token.in_model) QUIRE_RETURN_IF_ERROR(tokens.add(content, id, node.path()));
-    token.content = content;
+    token.in_model = tokens.find(token.content) == id;
+    if (!token.in_model) QUIRE_RETURN_IF_ERROR(tokens.add(token.content, id, node.path()));
     token.id = static_cast<TokenId>(id);
     added.push_back(std::move(token));
   }
@@ -47,14 +40,8 @@ Status add_configured_tokens(const JsonNode& config, TokenTable& tokens, std::ve
   for (const AddedToken& token : added) known.insert(token.content);
   for (const auto& [key, value] : *entries) {
     const JsonNode node(value, fmt::format("added_tokens_decoder[{:?}]", std::string_view(key)));
-    AddedToken token;
-    QUIRE_ASSIGN_OR_RETURN(token.content, node.string("content"));
+    QUIRE_ASSIGN_OR_RETURN(AddedToken token, read_added_token(node));
     if (!known.insert(token.content).second) continue;
-    QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
-    QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
-    QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
-    QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
-    QUIRE_ASSIGN_OR_RETURN(token.normalized, node.boolean("normalized", !token.special));
     const std::optional<TokenId> own = tokens.find(token.content);
     token.in_model = own.has_value();
     // Its number there is the next one, or says nothing.
@@ -91,6 +78,17 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document, c
 }
 
 }  // namespace
+
+Result<AddedToken> read_added_token(const JsonNode& node) {
+  AddedToken token;
+  QUIRE_ASSIGN_OR_RETURN(token.content, node.string("content"));
+  QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
+  QUIRE_ASSIGN_OR_RETURN(token.normalized, node.boolean("normalized", !token.special));
+  QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
+  QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
+  QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
+  return token;
+}
 
 std::string_view kind_name(const json::value& value) {
   switch (value.kind()) {

@@ -46,6 +46,9 @@ class JsonNode {
 
 std::string_view kind_name(const boost::json::value& value);  // "string", "array", ...
 
+// An added token as tokenizer.json and tokenizer_config.json have it, without its id.
+Result<AddedToken> read_added_token(const JsonNode& node);
+
 // The entry "pre_tokenizer". `byte_level` says whether text goes to the model in the alphabet of bytes.
 struct PreTokenizerEntry {
   PreTokenizer pre_tokenizer;

@@ -162,14 +162,9 @@ Status add_configured_tokens(const JsonNode& config, TokenizerParts& parts) {
         !digits.empty() && digits.size() <= 8 && digits.find_first_not_of("0123456789") == std::string_view::npos;
     if (!is_number) return invalid_argument("{}: not an id", node.path());
     const int64_t id = std::stoll(std::string(digits));
-    AddedToken token;
-    QUIRE_ASSIGN_OR_RETURN(const std::string_view content, node.string("content"));
-    QUIRE_ASSIGN_OR_RETURN(token.special, node.boolean("special", false));
-    QUIRE_ASSIGN_OR_RETURN(token.single_word, node.boolean("single_word", false));
-    QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
-    QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
-    if (parts.tokens.find(content) != id) QUIRE_RETURN_IF_ERROR(parts.tokens.add(content, id, node.path()));
-    token.content = content;
+    QUIRE_ASSIGN_OR_RETURN(AddedToken token, read_added_token(node));
+    token.normalized = false;  // looked for in the text as it came
+    if (parts.tokens.find(token.content) != id) QUIRE_RETURN_IF_ERROR(parts.tokens.add(token.content, id, node.path()));
     token.id = static_cast<TokenId>(id);
     std::erase_if(parts.added, [&](const AddedToken& known) { return known.id == token.id; });
     parts.added.push_back(std::move(token));
