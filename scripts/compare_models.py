@@ -236,6 +236,31 @@ class Families:
         return found | (self.maybe(1, layer_types=self.layer_types(layers)) if self.one(True, False) else
                         {"sliding_window_pattern": self.one(2, 3, 4)})
 
+    def with_layer_norms(self, eps_key, **more):
+        found = self.decoder(own_head_size=False, **more)
+        return found | {eps_key: found.pop("rms_norm_eps")}
+
+    def starcoder2(self):
+        return self.with_layer_norms("norm_epsilon", use_bias=self.one(True, False), sliding_window=self.one(None, 8, 33))
+
+    def stablelm(self):
+        return self.with_layer_norms("layer_norm_eps", use_qkv_bias=self.one(True, False), use_parallel_residual=self.one(True, False),
+                                     rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0)))
+
+    def phi(self):
+        return self.with_layer_norms("layer_norm_eps", tie_word_embeddings=False,
+                                     rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0)))
+
+    def cohere(self):
+        return self.with_layer_norms("layer_norm_eps", attention_bias=self.one(True, False), logit_scale=self.one(0.0625, 0.5, 1.0))
+
+    def cohere2(self):
+        found = self.cohere()
+        layers = found["num_hidden_layers"]
+        found |= {"sliding_window": self.one(4, 16, 33)}
+        return found | (self.maybe(1, layer_types=self.layer_types(layers)) if self.one(True, False) else
+                        {"sliding_window_pattern": self.one(2, 3, 4)})
+
     def ministral(self):
         found = self.decoder()
         return found | {"sliding_window": self.one(4, 16, 33), "layer_types": self.layer_types(found["num_hidden_layers"])}

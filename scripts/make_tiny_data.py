@@ -45,6 +45,13 @@ FAMILIES = {
     "ernie4_5_moe": {**WHOLE_HEADS, "use_bias": False, "moe_intermediate_size": 24, "moe_num_experts": 6, "moe_k": 2,
                      "moe_num_shared_experts": 2, "rope_parameters": PLAIN},
     "exaone4": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
+    "starcoder2": {**WHOLE_HEADS, "use_bias": True, "sliding_window": 9, "norm_epsilon": 1e-5, "rope_parameters": PLAIN},
+    "stablelm": {**WHOLE_HEADS, "use_qkv_bias": True, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}},
+    "stablelm_parallel": {**WHOLE_HEADS, "use_parallel_residual": True, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "phi": {**WHOLE_HEADS, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "cohere": {**WHOLE_HEADS, "logit_scale": 0.5, "rope_parameters": PLAIN},
+    "cohere2": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "attention_bias": True, "logit_scale": 0.5,
+                "rope_parameters": PLAIN},
     "ministral": {"sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
     "glm4_moe": {**ROUTED, "use_qk_norm": True, "attention_bias": True, "num_mtp_layers": 0,
                  "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
@@ -61,14 +68,15 @@ FAMILIES = {
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
 ARCHITECTURES = {"gemma": "GEMMA", "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
-                 "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2",
+                 "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
+                 "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
                  "granitemoe": "GRANITE_MOE"}
 TURNED = {"smollm3", "granitemoe"}
 
 
 def make_checkpoint(family, folder):
     """Returns its configuration."""
-    config = transformers.AutoConfig.for_model(family, **{**SIZES, **FAMILIES[family]})
+    config = transformers.AutoConfig.for_model(family.removesuffix("_parallel"), **{**SIZES, **FAMILIES[family]})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, random.Random(family))
     model.save_pretrained(folder)
@@ -108,7 +116,14 @@ def metadata(writer, config, family):
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if hasattr(config, "rms_norm_eps"):
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    else:
+        writer.add_layer_norm_eps(getattr(config, "layer_norm_eps", None) or config.norm_epsilon)
+    if hasattr(config, "logit_scale"):
+        writer.add_logit_scale(config.logit_scale)
+    if hasattr(config, "use_parallel_residual"):
+        writer.add_parallel_residual(config.use_parallel_residual)
     writer.add_vocab_size(config.vocab_size)
     writer.add_key_length(head)
     writer.add_value_length(head)
@@ -118,8 +133,9 @@ def metadata(writer, config, family):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(full["factor"])
         writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
-    if family in ("olmo3", "exaone4"):
+    if family in ("olmo3", "exaone4", "starcoder2", "cohere2"):
         writer.add_sliding_window(config.sliding_window)
+    if family in ("olmo3", "exaone4", "cohere2"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts",
                "minimax_m2": "num_local_experts"}.get(family, "n_routed_experts")

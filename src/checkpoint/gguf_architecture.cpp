@@ -110,6 +110,16 @@ constexpr auto kGemmaLayerNames = std::to_array<GgufNameRule>({
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 });
+constexpr auto kStarcoder2LayerNames = std::to_array<GgufNameRule>({
+    {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"},
+});
+constexpr auto kPhi2LayerNames = std::to_array<GgufNameRule>({
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.dense"},
+    {"ffn_up", "mlp.fc1"},
+    {"ffn_down", "mlp.fc2"},
+});
 constexpr auto kSeedOssLayerNames = std::to_array<GgufNameRule>({
     {"post_attention_norm", "post_attention_layernorm"},
 });
@@ -269,6 +279,11 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("glm4", "Glm4ForCausalLM", kGlm4LayerNames),
     decoder("granitemoe", "GraniteMoeForCausalLM"),
     decoder("smollm3", "SmolLM3ForCausalLM"),
+    decoder("starcoder2", "Starcoder2ForCausalLM", kStarcoder2LayerNames),
+    decoder("stablelm", "StableLmForCausalLM", kQwen3LayerNames),
+    decoder("phi2", "PhiForCausalLM", kPhi2LayerNames),
+    decoder("command-r", "CohereForCausalLM", kQwen3LayerNames),
+    decoder("cohere2", "Cohere2ForCausalLM"),
     decoder("seed_oss", "SeedOssForCausalLM", kSeedOssLayerNames),
     decoder("ernie4_5", "Ernie4_5ForCausalLM"),
     decoder("exaone4", "Exaone4ForCausalLM", kOlmo2LayerNames),

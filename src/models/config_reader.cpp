@@ -307,8 +307,10 @@ Result<ModelConfig> read_decoder_config(const boost::json::object& config, const
   QUIRE_RETURN_IF_ERROR(read_heads(reader, defaults, out));
   QUIRE_ASSIGN_OR_RETURN(out.max_position,
                          reader.integer_or("max_position_embeddings", defaults.max_position, 1, kMostContext));
-  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("rms_norm_eps", defaults.norm_eps));
-  if (out.norm_eps < 0) return invalid_argument("config: rms_norm_eps is {}, expected at least 0", out.norm_eps);
+  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or(defaults.norm_eps_key, defaults.norm_eps));
+  if (out.norm_eps < 0) {
+    return invalid_argument("config: {} is {}, expected at least 0", defaults.norm_eps_key, out.norm_eps);
+  }
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("attention_bias", defaults.attention_bias));
   out.attention_output_bias = out.attention_bias;
   QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings,

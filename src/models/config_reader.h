@@ -44,6 +44,7 @@ struct ConfigDefaults {
   int64_t num_kv_heads = 0;  // 0: as many as heads
   int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads
   int64_t max_position = 2048;
+  std::string_view norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;
   double rotary_share = 1.0;    // of a head

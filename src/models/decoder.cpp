@@ -24,7 +24,8 @@ nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfi
           .soft_cap = static_cast<float>(config.attention_soft_cap),
           .window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)],
           .both_ways = config.attends_both_ways,
-          .sinks = shape.sinks};
+          .sinks = shape.sinks,
+          .output_name = shape.attention_output};
 }
 
 namespace {
@@ -51,13 +52,14 @@ class Decoder final : public Model {
       if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
     }
     loader.begin_back();
-    norm_ = {loader, root + "norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
+    norm_ = {shape.norm,         loader,          root + std::string(shape.after_layers),
+             config.hidden_size, config.norm_eps, config.norm_weight_offset};
     if (uses_vocabulary_head(config)) {
       head_ = {loader,
                config.tie_word_embeddings ? root + "embed_tokens" : std::string(shape.head),
                config.hidden_size,
                config.vocab_size,
-               /*bias=*/false,
+               shape.head_bias,
                nn::WeightRole::kHead};
     } else if (config.pooling.num_labels > 0) {
       head_ = {loader, "score", config.hidden_size, config.pooling.num_labels, loader.has("score.bias")};
@@ -90,8 +92,7 @@ class Decoder final : public Model {
 
   ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
-    enter_block(step, norm_, states, normed, static_cast<float>(config_.residual_scale));
-    return normed;
+    return enter_block(step, norm_, states, normed, static_cast<float>(config_.residual_scale));
   }
 
   void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
@@ -131,7 +132,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   nn::Embedding embedding_;
   std::vector<DecoderLayer> layers_;
-  nn::RmsNorm norm_;
+  nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;
   nn::Rotary window_rotary_;
@@ -159,6 +160,9 @@ Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const Mo
   if (config.tie_word_embeddings || !uses_vocabulary_head(config)) ignored.push_back("lm_head.weight");
   // Rerankers in GGUF files: the head's two rows that they judge by, repeated.
   if (config.task == ModelTask::kClassify && config.pooling.num_labels == 0) ignored.push_back("cls.output.weight");
+  if (shape.head_bias && config.tie_word_embeddings) {
+    return unimplemented("config: tie_word_embeddings is true and the head has a bias; supported: one of them");
+  }
   auto model = std::make_unique<Decoder>(shape, config, num_positions, loader);
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored, shape.others));
   return std::unique_ptr<Model>(std::move(model));

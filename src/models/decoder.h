@@ -14,12 +14,17 @@
 namespace quire::models {
 
 struct DecoderShape {
-  // RMS norms of a layer by their names behind "<root>.layers.<i>."; empty: the layer has none there. What comes before
-  // a block normalises its input, what comes after it what it adds to the stream.
+  // Norms of a layer by their names behind "<root>.layers.<i>."; empty: the layer has none there. What comes before a
+  // block normalises its input, what comes after it what it adds to the stream.
+  nn::NormKind norm = nn::NormKind::kRms;
   std::string_view before_attention = "input_layernorm";
   std::string_view after_attention;
   std::string_view before_mlp = "post_attention_layernorm";
   std::string_view after_mlp;
+  std::string_view after_layers = "norm";  // behind "<root>."
+  // Both blocks of a layer read the stream as it came in, behind the norm before attention.
+  bool parallel = false;
+  const char* attention_output = "o_proj";
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
   bool sinks = false;  // of attention
   // The feed-forward block of a layer, its parameters behind "<root>.layers.<i>.". nullptr: "mlp.{gate,up,down}_proj".
@@ -30,6 +35,7 @@ struct DecoderShape {
                                                   const ModelConfig& config, int32_t layer) = nullptr;
   std::string_view root = "model";
   std::string_view head = "lm_head";
+  bool head_bias = false;
   std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model
 };
 

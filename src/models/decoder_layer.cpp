@@ -2,23 +2,20 @@
 
 namespace quire::models {
 
-ops::View enter_block(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
-                      const ops::View& normed, float residual_scale) {
-  if (norm.present()) {
-    norm(step, states, normed, residual_scale);
-    return normed;
-  }
+ops::View enter_block(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states,
+                      const ops::View& normed, float residual_scale, DType dtype) {
+  if (norm.present()) return norm(step, states, normed, dtype, residual_scale);
   states.add_delta(step, residual_scale);
   return states.residual;
 }
 
 DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const std::string& prefix,
                            const ModelConfig& config, int32_t index)
-    : residual_scale_(static_cast<float>(config.residual_scale)) {
+    : parallel_(shape.parallel), residual_scale_(static_cast<float>(config.residual_scale)) {
   const auto norm = [&](std::string_view name) {
-    if (name.empty()) return nn::RmsNorm();
-    return nn::RmsNorm(loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
-                       config.norm_weight_offset);
+    if (name.empty()) return nn::StreamNorm();
+    return nn::StreamNorm(shape.norm, loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
+                          config.norm_weight_offset);
   };
   before_attention_ = norm(shape.before_attention);
   attention_ = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
@@ -35,15 +32,23 @@ DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const 
 
 void DecoderLayer::run(const nn::StepContext& step, const nn::CacheLayer& cache, nn::HiddenStates& states,
                        const ops::View& normed) const {
-  ops::View x = enter_block(step, before_attention_, states, normed.as(attention_->input_dtype(step)), residual_scale_);
+  // Parallel blocks read the same numbers, which are floats where the blocks would have them differently.
+  const DType for_mlp = mlp_->input_dtype(step);
+  DType for_attention = attention_->input_dtype(step);
+  if (parallel_ && for_attention != for_mlp) for_attention = DType::kF32;
+  ops::View x = enter_block(step, before_attention_, states, normed, residual_scale_, for_attention);
   (*attention_)(step, cache, *rotary_, x, states.delta);
   leave(step, after_attention_, states);
-  x = enter_block(step, before_mlp_, states, normed.as(mlp_->input_dtype(step)), residual_scale_);
+  if (parallel_) {
+    states.add_delta(step, residual_scale_);
+  } else {
+    x = enter_block(step, before_mlp_, states, normed, residual_scale_, for_mlp);
+  }
   (*mlp_)(step, x, states.delta);
   leave(step, after_mlp_, states);
 }
 
-void DecoderLayer::leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states) {
+void DecoderLayer::leave(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states) {
   if (norm.present()) norm(step, states.delta);
   states.pending = true;
 }

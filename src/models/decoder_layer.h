@@ -13,9 +13,9 @@
 namespace quire::models {
 
 // The input of a block: the stream with what the last block added, times residual_scale, normalised if this one begins
-// with a norm, then in `normed` [num_tokens, hidden_size] and of its dtype.
-ops::View enter_block(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
-                      const ops::View& normed, float residual_scale);
+// with a norm, then in `normed` [num_tokens, hidden_size], as `dtype` where the norm can give that.
+ops::View enter_block(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states,
+                      const ops::View& normed, float residual_scale, DType dtype = DType::kF32);
 
 class DecoderLayer {
  public:
@@ -27,19 +27,21 @@ class DecoderLayer {
   // REQUIRES: before each run; outlives it.
   void use_rotary(const nn::Rotary* rotary) { rotary_ = rotary; }
   nn::KvLayerSpec kv_layer(DType dtype) const { return attention_->kv_layer(dtype); }
-  // normed: scratch, floats [num_tokens, hidden_size]. What the last block adds is left pending.
+  // normed: scratch, floats [num_tokens, hidden_size]. What the last block adds, or of parallel ones both, is left
+  // pending.
   void run(const nn::StepContext& step, const nn::CacheLayer& cache, nn::HiddenStates& states,
            const ops::View& normed) const;
 
  private:
-  static void leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states);
+  static void leave(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states);
 
-  nn::RmsNorm before_attention_;
+  nn::StreamNorm before_attention_;
   std::unique_ptr<nn::SelfAttention> attention_;
-  nn::RmsNorm after_attention_;
-  nn::RmsNorm before_mlp_;
+  nn::StreamNorm after_attention_;
+  nn::StreamNorm before_mlp_;
   std::unique_ptr<nn::FeedForward> mlp_;
-  nn::RmsNorm after_mlp_;
+  nn::StreamNorm after_mlp_;
+  bool parallel_ = false;
   float residual_scale_ = 1;
   const nn::Rotary* rotary_ = nullptr;
 };

@@ -100,7 +100,8 @@ Result<ModelConfig> read_ernie4_5_moe_gguf(const checkpoint::Checkpoint& checkpo
 Result<std::unique_ptr<Model>> build_ernie4_5_moe(const ModelConfig& config, int64_t num_positions,
                                                   nn::Loader& loader) {
   // Its layer that predicts further tokens is left alone.
-  return build_decoder({.feed_forward = sparse_or_dense, .others = {"model.mtp_"}}, config, num_positions, loader);
+  return build_decoder({.feed_forward = sparse_or_dense, .head_bias = config.mlp_bias, .others = {"model.mtp_"}},
+                       config, num_positions, loader);
 }
 
 }  // namespace quire::models

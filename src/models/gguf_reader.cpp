@@ -248,12 +248,13 @@ Result<ModelConfig> read_gguf_decoder(const GgufReader& reader, const GgufDecode
   QUIRE_ASSIGN_OR_RETURN(out.vocab_size, read_gguf_vocab_size(reader));
   QUIRE_RETURN_IF_ERROR(read_gguf_heads(reader, decoder, out));
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer("context_length", 1, kMostContext));
-  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number("attention.layer_norm_rms_epsilon"));
+  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number(decoder.norm_eps_key));
   if (out.norm_eps < 0) {
-    return invalid_argument("metadata \"{}\" is {}, expected at least 0",
-                            reader.full("attention.layer_norm_rms_epsilon"), out.norm_eps);
+    return invalid_argument("metadata \"{}\" is {}, expected at least 0", reader.full(decoder.norm_eps_key),
+                            out.norm_eps);
   }
-  out.attention_bias = reader.has_tensor_that_ends_with(".self_attn.q_proj.bias");
+  out.attention_bias = reader.has_tensor_that_ends_with(".self_attn.q_proj.bias") ||
+                       reader.has_tensor_that_ends_with(".self_attn.qkv_proj.bias");
   out.attention_output_bias = out.attention_bias;
   out.tie_word_embeddings = !reader.has_tensor("lm_head.weight");
   out.activation = decoder.activation;

@@ -47,6 +47,7 @@ class GgufReader {
 // What families differ in of the numbers that all decoders have.
 struct GgufDecoder {
   std::string_view size_key = "feed_forward_length";
+  std::string_view norm_eps_key = "attention.layer_norm_rms_epsilon";
   Activation activation = Activation::kSilu;
   // Pairs that rotate together are neighbours: the converter permutes the rows of q and k of llama and granite.
   bool interleaved = false;

@@ -19,7 +19,9 @@ class LayerHead final : public Model, public DraftHead {
         state_norm_(norm_named(shape.state_norm, loader)),
         join_(loader, shape.join, 2 * config.hidden_size, config.hidden_size, loader.has(shape.join + ".bias")),
         layer_(loader, shape.decoder, shape.layer, config, 0),
-        norm_(norm_named(shape.norm, loader)),
+        norm_(shape.norm.empty() ? nn::StreamNorm()
+                                 : nn::StreamNorm(shape.decoder.norm, loader, shape.norm, config.hidden_size,
+                                                  config.norm_eps, config.norm_weight_offset)),
         rotary_(loader, config.rope, num_positions, {}) {
     layer_.use_rotary(&rotary_);
   }
@@ -87,7 +89,7 @@ class LayerHead final : public Model, public DraftHead {
   nn::RmsNorm state_norm_;
   nn::Linear join_;
   DecoderLayer layer_;
-  nn::RmsNorm norm_;
+  nn::StreamNorm norm_;
   nn::Rotary rotary_;
   HeadRows* rows_ = nullptr;
   const Model* target_ = nullptr;

@@ -10,6 +10,7 @@
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
 #include "models/bert.h"
+#include "models/cohere.h"
 #include "models/deepseek.h"
 #include "models/ernie4_5.h"
 #include "models/exaone4.h"
@@ -30,6 +31,7 @@
 #include "models/olmo2.h"
 #include "models/olmoe.h"
 #include "models/opt.h"
+#include "models/phi.h"
 #include "models/phi3.h"
 #include "models/qwen2.h"
 #include "models/qwen2_moe.h"
@@ -38,6 +40,8 @@
 #include "models/qwen_vl.h"
 #include "models/seed_oss.h"
 #include "models/smollm3.h"
+#include "models/stablelm.h"
+#include "models/starcoder2.h"
 
 namespace quire::models {
 namespace {
@@ -61,6 +65,8 @@ constexpr Entry kFamilies[] = {
     {"BertForMaskedLM", kBertFamily},
     {"BertForSequenceClassification", as_classifier(kBertFamily)},
     {"BertModel", kBertFamily},
+    {"CohereForCausalLM", kCohereFamily},
+    {"Cohere2ForCausalLM", kCohere2Family},
     {"DeepseekV2ForCausalLM", kDeepseekV2Family},
     {"DeepseekV3ForCausalLM", kDeepseekV3Family},
     {"Dots1ForCausalLM", kDots1Family},
@@ -92,6 +98,7 @@ constexpr Entry kFamilies[] = {
     {"Olmo2ForCausalLM", kOlmo2Family},
     {"Olmo3ForCausalLM", kOlmo3Family},
     {"OlmoeForCausalLM", kOlmoeFamily},
+    {"PhiForCausalLM", kPhiFamily},
     {"Phi3ForCausalLM", kPhi3Family},
     {"Qwen2ForCausalLM", kQwen2Family},
     {"Qwen2VLForConditionalGeneration", kQwen2VlFamily},
@@ -100,6 +107,8 @@ constexpr Entry kFamilies[] = {
     {"Qwen3VLForConditionalGeneration", kQwen3VlFamily},
     {"SeedOssForCausalLM", kSeedOssFamily},
     {"SmolLM3ForCausalLM", kSmolLm3Family},
+    {"StableLmForCausalLM", kStableLmFamily},
+    {"Starcoder2ForCausalLM", kStarcoder2Family},
     {"ModernBertForMaskedLM", kModernBertFamily},
     {"ModernBertForSequenceClassification", as_classifier(kModernBertFamily)},
     {"ModernBertModel", kModernBertFamily},

@@ -88,7 +88,7 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
   if (inputs) in_features_ = inputs->taken.count;
   is_sum_ = inputs && inputs->is_sum;
   if (role == WeightRole::kHead && !shard.is_whole()) {
-    QUIRE_CHECK(parts.size() == 1 && !parts[0].bias);
+    QUIRE_CHECK(parts.size() == 1);
     columns_ = vocabulary_columns(parts[0].rows, shard.size);
     const comm::ColumnRange& own = columns_[static_cast<size_t>(shard.rank)];
     parts[0].taken = {{own.first, own.count}};
@@ -104,7 +104,9 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
     // Of a sum the first rank adds it.
     const bool adds_bias = part.bias && (!inputs || shard.rank == 0);
     if (part.bias && !adds_bias) (void)loader.weight({part.prefix + ".bias", {part.rows}});
-    biases.push_back({adds_bias ? part.prefix + ".bias" : "", part.rows, part.taken});
+    // A head's own outputs lie among those of all ranks, and so does its bias.
+    biases.push_back(
+        {adds_bias ? part.prefix + ".bias" : "", part.rows, columns_.empty() ? part.taken : std::vector<Range>()});
     const int64_t rows = columns_.empty() ? part.num_taken() : part.rows;
     const int64_t first = columns_.empty() ? out_features_ : part.taken[0].first;
     layer.parts.push_back({.module = part.prefix,

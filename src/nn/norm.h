@@ -105,4 +105,49 @@ class LayerNorm {
   Parameter bias_;
 };
 
+enum class NormKind { kRms, kLayer, kLayerWithoutBias };
+
+// Of the residual stream, of the kind that a family has.
+class StreamNorm {
+ public:
+  StreamNorm() = default;
+  // weight_offset: RMS norms' alone.
+  StreamNorm(NormKind kind, Loader& loader, const std::string& prefix, int64_t size, double eps,
+             double weight_offset = 0) {
+    if (kind == NormKind::kRms) {
+      rms_ = {loader, prefix, size, eps, weight_offset};
+    } else if (kind == NormKind::kLayer) {
+      layer_ = {loader, prefix, size, eps};
+    } else {
+      layer_ = LayerNorm::without_bias(loader, prefix, size, eps);
+    }
+  }
+
+  bool present() const { return rms_.present() || layer_.present(); }
+
+  // The norm of the stream with its delta times delta_scale, in `out` [num_tokens, size]: of RMS norms as `dtype`, of
+  // others floats. REQUIRES: delta_scale is 1 but for RMS norms.
+  ops::View operator()(const StepContext& step, HiddenStates& states, const ops::View& out, DType dtype,
+                       float delta_scale) const {
+    if (rms_.present()) {
+      const ops::View typed = out.as(dtype);
+      rms_(step, states, typed, delta_scale);
+      return typed;
+    }
+    QUIRE_CHECK(delta_scale == 1);
+    layer_(step, states, out);
+    return out;
+  }
+
+  // In place: [rows, size], dense.
+  void operator()(const StepContext& step, const ops::View& values) const {
+    if (rms_.present()) return rms_(step, values);
+    layer_(step, values);
+  }
+
+ private:
+  RmsNorm rms_;
+  LayerNorm layer_;
+};
+
 }  // namespace quire::nn

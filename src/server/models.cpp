@@ -367,8 +367,6 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
       publish_cache_config(**engine);
     }
   }
-  if (!status.ok()) log_error("model {} cannot be loaded: {}", model.name(), status.message());
-
   lock.lock();
   model.state = status.ok() ? State::kLoaded : State::kUnloaded;
   model.used = Clock::now();
@@ -391,6 +389,8 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
   }
   num_waiting_ -= std::min(num_waiting_, waiting.size());
   lock.unlock();
+  // Of the one that is loaded at start, for which nobody waits yet, it is the caller that tells why it cannot be.
+  if (!status.ok() && !waiting.empty()) log_error("model {} cannot be loaded: {}", model.name(), status.message());
   for (size_t i = 0; i < waiting.size(); ++i) waiting[i](std::move(leases[i]));
   leases.clear();
   lock.lock();

@@ -102,6 +102,7 @@ struct ModelConfig {
   int64_t max_position = 0;  // tokens of context, with what the rope's scaling adds
   double norm_eps = 1e-5;
   bool norms_heads = false;            // of queries and keys, in families where that is a choice
+  bool parallel_blocks = false;        // of a layer, in families where that is a choice
   double norm_weight_offset = 0;       // added to the stored weights of RMS norms: 1 where they are stored around 0
   bool attention_bias = false;         // of the q, k and v projections
   bool attention_output_bias = false;  // of the projection after them

@@ -30,6 +30,9 @@ _parser.add_argument("--quire", type=pathlib.Path)
 _parser.add_argument("--data", type=pathlib.Path)
 _options, _rest = _parser.parse_known_args()
 
+# How much longer than usual things may take: set for a program that was built with a sanitizer.
+SLOWDOWN = float(os.environ.get("QUIRE_TEST_SLOWDOWN") or 1)
+
 QUIRE = _options.quire
 DATA = _options.data
 
@@ -56,12 +59,12 @@ def main():
 def run(*arguments, stdin="", timeout=120, environment=None):
     """Runs the binary to its end; returns subprocess.CompletedProcess with text output."""
     return subprocess.run([str(QUIRE), *map(str, arguments)], input=stdin, capture_output=True, text=True,
-                          encoding="utf-8", timeout=timeout, env=environment)
+                          encoding="utf-8", timeout=timeout * SLOWDOWN, env=environment)
 
 
 def wait_until(condition, told, seconds=30):
     """Raises with TOLD() where CONDITION() does not become true."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * SLOWDOWN
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(told())
@@ -142,7 +145,7 @@ class Server:
             raise AssertionError(f"the server ended with exit code {code}; its log:\n{self.log_text()}")
 
     def wait_until_healthy(self, seconds=120):
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * SLOWDOWN
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended at start with exit code {self.process.returncode}; its log:\n"
@@ -163,7 +166,7 @@ class Server:
         if self.process.poll() is None:
             self.terminate()
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(seconds * SLOWDOWN)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
@@ -182,7 +185,7 @@ class Server:
         return f"http://{HOST}:{self.port}"
 
     def connect(self, timeout=300):
-        return http.client.HTTPConnection(HOST, self.port, timeout=timeout)
+        return http.client.HTTPConnection(HOST, self.port, timeout=timeout * SLOWDOWN)
 
     def request(self, method, path, body=None, headers=None, timeout=300):
         connection = self.connect(timeout)
@@ -233,7 +236,7 @@ class Server:
     def wait_until_idle(self, seconds=60):
         """Until nothing runs or waits and no KV block is held; raises with the metrics otherwise."""
         names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * SLOWDOWN
         while True:
             values = self.metrics()
             for name in names:
@@ -290,7 +293,7 @@ def run_openai_client_tests(test, *arguments, launcher=(), end_by=signal.SIGTERM
     """Those of test_openai_client.py, all of them, against a server whose model is computed by several processes."""
     layout = {"arguments": [str(one) for one in arguments], "launcher": [str(one) for one in launcher], "end_by": int(end_by)}
     done = subprocess.run([str(python), str(pathlib.Path(__file__).with_name("test_openai_client.py")), "--quire", str(QUIRE), "--data",
-                           str(DATA), "OpenAIClient"], capture_output=True, text=True, timeout=600,
+                           str(DATA), "OpenAIClient"], capture_output=True, text=True, timeout=600 * SLOWDOWN,
                           env={**os.environ, **dict(environment), LAYOUT: json.dumps(layout)})
     test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
     test.assertNotIn("skipped", done.stderr)

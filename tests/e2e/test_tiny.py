@@ -233,6 +233,38 @@ class MinimaxM2(Tiny, harness.ServerTest):
     name = "minimax_m2"
 
 
+class Starcoder2(Tiny, harness.ServerTest):
+    """Layer norms, and every layer with a window."""
+
+    name = "starcoder2"
+
+
+class StableLm(Tiny, harness.ServerTest):
+    name = "stablelm"
+
+
+class StableLmParallel(Tiny, harness.ServerTest):
+    """Blocks side by side."""
+
+    name = "stablelm_parallel"
+
+
+class Phi(Tiny, harness.ServerTest):
+    """A head with a bias."""
+
+    name = "phi"
+
+
+class Cohere(Tiny, harness.ServerTest):
+    name = "cohere"
+
+
+class Cohere2(Tiny, harness.ServerTest):
+    """Layers with a window and positions, and one with neither."""
+
+    name = "cohere2"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

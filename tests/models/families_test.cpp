@@ -323,6 +323,41 @@ TEST(Families, EveryFourthOfSmolLm3sLayersSeesNoPositionsUnlessAListSaysWhich) {
   EXPECT_THAT(read(config).status().message(), HasSubstr("no_rope_layers has 2 entries"));
 }
 
+TEST(Families, Cohere2sLayersWithoutAWindowSeeNoPositions) {
+  const auto config = read_with("Cohere2ForCausalLM", "sliding_window", 32);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->layer_windows, ElementsAre(32, 32, 32, 0));
+  EXPECT_THAT(config->unrotated_layers, ElementsAre(false, false, false, true));
+  EXPECT_TRUE(config->rope.interleaved);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_EQ(config->logits_scale, 0.0625);
+  EXPECT_THAT(read_with("Cohere2ForCausalLM", "sliding_window_pattern", 2)->layer_windows,
+              ElementsAre(4096, 0, 4096, 0));
+  EXPECT_THAT(read_with("Cohere2ForCausalLM", "sliding_window", nullptr).status().message(),
+              HasSubstr("sliding_window is null"));
+}
+
+TEST(Families, NormsOfHeadsThatAreNotBuiltAreRefusedByName) {
+  for (const auto& [architecture, key] : {std::pair("CohereForCausalLM", "use_qk_norm"),
+                                          {"StableLmForCausalLM", "qk_layernorm"},
+                                          {"PhiForCausalLM", "qk_layernorm"}}) {
+    const Status status = read_with(architecture, key, true).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << architecture;
+    EXPECT_THAT(status.message(), HasSubstr(key));
+    EXPECT_TRUE(read_with(architecture, key, false).ok()) << architecture;
+  }
+}
+
+TEST(Families, StableLmAndPhiRotateAPartOfEachHeadUnlessTheySayWhich) {
+  EXPECT_EQ(read(small("StableLmForCausalLM"))->rope.rotary_dim, 4);
+  EXPECT_EQ(read(small("PhiForCausalLM"))->rope.rotary_dim, 8);
+  EXPECT_EQ(read_with("PhiForCausalLM", "partial_rotary_factor", 0.25)->rope.rotary_dim, 4);
+  EXPECT_FALSE(read(small("StableLmForCausalLM"))->parallel_blocks);
+  EXPECT_TRUE(read_with("StableLmForCausalLM", "use_parallel_residual", true)->parallel_blocks);
+  EXPECT_THAT(read_with("StableLmForCausalLM", "layer_norm_eps", -1).status().message(),
+              HasSubstr("layer_norm_eps is -1"));
+}
+
 TEST(Families, Exaone4sLayersWithoutAWindowSeeNoPositionsWhereOthersHaveOne) {
   const auto hybrid = read_with("Exaone4ForCausalLM", "sliding_window_pattern", "LLLG");
   ASSERT_TRUE(hybrid.ok());

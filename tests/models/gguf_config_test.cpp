@@ -27,7 +27,8 @@ GgufWriter small_model(const std::string& name) {
   writer.string("general.architecture", name);
   writer.u32(name + ".block_count", 2).u32(name + ".context_length", 128).u32(name + ".embedding_length", 32);
   writer.u32(name + ".feed_forward_length", 64).u32(name + ".attention.head_count", 4).u32(name + ".vocab_size", 4);
-  writer.f32(name + (name == "gpt2" ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"), 0.25f);
+  const bool is_rms = name != "gpt2" && name != "cohere2" && name != "stablelm";
+  writer.f32(name + (is_rms ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"), 0.25f);
   if (name == "gpt-oss" || name.starts_with("qwen2moe") || name.starts_with("qwen3moe") || name == "deepseek2") {
     writer.u32(name + ".expert_count", 4).u32(name + ".expert_used_count", 2);
     writer.u32(name + ".expert_feed_forward_length", 48);
@@ -287,6 +288,26 @@ TEST(GgufConfig, LayersWithoutPositionsAreThoseOfTheFamily) {
   GgufWriter hybrid = small_model("exaone4");
   hybrid.u32("exaone4.attention.sliding_window", 16).u32("exaone4.attention.sliding_window_pattern", 2);
   EXPECT_THAT(expect_config(hybrid).unrotated_layers, ElementsAre(false, true));
+}
+
+TEST(GgufConfig, OfCohere2HasPositionsWhereItHasWindows) {
+  EXPECT_THAT(read_gguf(small_model("cohere2")).status().message(), HasSubstr("attention.sliding_window"));
+  GgufWriter writer = small_model("cohere2");
+  writer.u32("cohere2.attention.sliding_window", 16).f32("cohere2.logit_scale", 0.25f);
+  EXPECT_THAT(expect_config(writer).unrotated_layers, ElementsAre(false, false));  // every fourth has none
+  EXPECT_EQ(expect_config(writer).logits_scale, 0.25);
+  EXPECT_EQ(expect_config(writer).norm_eps, 0.25);
+  writer.u32("cohere2.attention.sliding_window_pattern", 2);
+  EXPECT_THAT(expect_config(writer).unrotated_layers, ElementsAre(false, true));
+}
+
+TEST(GgufConfig, OfStableLmHasBlocksSideBySideWhereThereIsNoNormBetweenThem) {
+  GgufWriter writer = small_model("stablelm");
+  EXPECT_TRUE(expect_config(writer).parallel_blocks);
+  writer.tensor("blk.0.ffn_norm.weight", {32}, 0, std::string(128, 'x'));
+  EXPECT_FALSE(expect_config(writer).parallel_blocks);
+  writer.tensor("blk.0.attn_q_norm.weight", {8, 4}, 0, std::string(128, 'x'));
+  EXPECT_THAT(read_gguf(writer).status().message(), HasSubstr("norms of queries and keys"));
 }
 
 TEST(GgufConfig, OfGlm4MoeCountsLayersOfFurtherTokensByThemselves) {

@@ -31,7 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
                                          "gemma3", "gpt2", "opt", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
                                          "deepseek_v3", "gpt_oss", "gemma", "olmo3", "olmoe", "smollm3", "seed_oss",
                                          "ernie4_5", "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
-                                         "ernie4_5_moe", "glm4_moe_lite", "minimax_m2"),
+                                         "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2", "stablelm",
+                                         "stablelm_parallel", "phi", "cohere", "cohere2"),
                          [](const auto& test) { return test.param; });
 
 TEST(DummyModels, NeedAConfigurationAndNoWeights) {

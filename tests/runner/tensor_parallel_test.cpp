@@ -120,7 +120,13 @@ const std::string kFamilies[] = {"llama",
                                  "granitemoe",
                                  "ernie4_5_moe",
                                  "glm4_moe_lite",
-                                 "minimax_m2"};
+                                 "minimax_m2",
+                                 "starcoder2",
+                                 "stablelm",
+                                 "stablelm_parallel",
+                                 "phi",
+                                 "cohere",
+                                 "cohere2"};
 
 std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int>>& test) {
   return std::get<0>(test.param) + "_" + std::to_string(std::get<1>(test.param));

@@ -110,7 +110,8 @@ INSTANTIATE_TEST_SUITE_P(Sparse, TinyModels,
 INSTANTIATE_TEST_SUITE_P(Later, TinyModels,
                          testing::Combine(testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5",
                                                           "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
-                                                          "ernie4_5_moe", "glm4_moe_lite", "minimax_m2"),
+                                                          "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2",
+                                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2"),
                                           testing::Values("reference", "avx2", "cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
