@@ -137,6 +137,7 @@ class TensorParallel(unittest.TestCase):
         self.assertEqual(found[0], found[1])
 
     @unittest.skipUnless(pathlib.Path("/proc/self/numa_maps").exists(), "the system has no NUMA")
+    @unittest.skipIf(harness.SLOWDOWN > 1, "allocators of sanitizers have no heap")
     def test_memory_is_bound_to_the_nodes_of_their_cores(self):
         for layout in (("-tp", 2), ("--distributed-executor-backend", "mp")):
             with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *layout, "--numa-bind", model=TINY / "llama") as server:
