@@ -132,6 +132,14 @@ typedef struct quire_update {
   int64_t num_prompt_tokens; /* of the request */
   int64_t num_cached_tokens; /* of these, found in the prefix cache; -1: not known yet */
   double cumulative_logprob; /* of a beam search's answer, else 0 */
+  /* Once, where "prompt_logprobs" was asked for, else NULL: of the prompt's tokens but the first, as above. */
+  const int32_t* prompt_logprob_tokens; /* [num_prompt_logprobs, prompt_logprobs_per_token] */
+  const float* prompt_logprobs;         /* the same shape */
+  size_t num_prompt_logprobs;
+  size_t prompt_logprobs_per_token;
+  /* With the answer's last update where "deterministic" was asked for, else NULL: a hash of its tokens and their
+   * log-probabilities, 16 hexadecimal digits. */
+  const char* receipt;
 } quire_update;
 
 typedef enum quire_poll_result {

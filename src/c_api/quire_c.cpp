@@ -45,10 +45,15 @@ struct Bell {
 };
 
 // What the pointers of a quire_update point to.
+struct HeldLogprobs {
+  std::vector<int32_t> tokens;  // [positions, columns]
+  std::vector<float> logprobs;
+  size_t columns = 0;
+};
 struct Held {
   engine::OutputDelta delta;
-  std::vector<int32_t> logprob_tokens;
-  std::vector<float> logprobs;
+  HeldLogprobs logprobs;
+  HeldLogprobs prompt_logprobs;
   std::string finish_reason;
 };
 
@@ -178,17 +183,17 @@ Status submit(quire_engine* engine, const quire_request_options* given, quire_re
   return {};
 }
 
-void lay_out_logprobs(Held& held) {
-  size_t columns = 0;
-  for (const PositionLogprobs& one : held.delta.logprobs) columns = std::max(columns, 1 + one.top.size());
-  held.logprob_tokens.assign(columns * held.delta.logprobs.size(), kNoToken);
-  held.logprobs.assign(held.logprob_tokens.size(), 0.0f);
-  for (size_t row = 0; row < held.delta.logprobs.size(); ++row) {
-    const PositionLogprobs& one = held.delta.logprobs[row];
+void lay_out(const std::vector<PositionLogprobs>& positions, HeldLogprobs& held) {
+  held.columns = 0;
+  for (const PositionLogprobs& one : positions) held.columns = std::max(held.columns, 1 + one.top.size());
+  held.tokens.assign(held.columns * positions.size(), kNoToken);
+  held.logprobs.assign(held.tokens.size(), 0.0f);
+  for (size_t row = 0; row < positions.size(); ++row) {
+    const PositionLogprobs& one = positions[row];
     for (size_t column = 0; column <= one.top.size(); ++column) {
       const TokenLogprob& entry = column == 0 ? one.chosen : one.top[column - 1];
-      held.logprob_tokens[row * columns + column] = entry.id;
-      held.logprobs[row * columns + column] = entry.logprob;
+      held.tokens[row * held.columns + column] = entry.id;
+      held.logprobs[row * held.columns + column] = entry.logprob;
     }
   }
 }
@@ -196,8 +201,12 @@ void lay_out_logprobs(Held& held) {
 quire_update shown(quire_request& request, size_t index) {
   Held& held = request.held;
   const engine::OutputDelta& delta = held.delta;
-  if (delta.num_cached_tokens) request.num_cached_tokens = *delta.num_cached_tokens;
-  lay_out_logprobs(held);
+  if (delta.num_cached_tokens) {  // the least of the answers, as elsewhere: that one has computed the others' prompt
+    const int64_t found = *delta.num_cached_tokens;
+    request.num_cached_tokens = request.num_cached_tokens < 0 ? found : std::min(request.num_cached_tokens, found);
+  }
+  lay_out(delta.logprobs, held.logprobs);
+  lay_out(delta.prompt_logprobs, held.prompt_logprobs);
   held.finish_reason = to_string(delta.finish);
   quire_update update = {};
   update.index = static_cast<int32_t>(index);
@@ -205,11 +214,18 @@ quire_update shown(quire_request& request, size_t index) {
   update.text_bytes = delta.text.size();
   update.tokens = delta.tokens.data();
   update.num_tokens = delta.tokens.size();
-  if (!held.logprobs.empty()) {
-    update.logprob_tokens = held.logprob_tokens.data();
-    update.logprobs = held.logprobs.data();
-    update.logprobs_per_token = held.logprobs.size() / delta.logprobs.size();
+  if (held.logprobs.columns > 0) {
+    update.logprob_tokens = held.logprobs.tokens.data();
+    update.logprobs = held.logprobs.logprobs.data();
+    update.logprobs_per_token = held.logprobs.columns;
   }
+  if (held.prompt_logprobs.columns > 0) {
+    update.prompt_logprob_tokens = held.prompt_logprobs.tokens.data();
+    update.prompt_logprobs = held.prompt_logprobs.logprobs.data();
+    update.num_prompt_logprobs = delta.prompt_logprobs.size();
+    update.prompt_logprobs_per_token = held.prompt_logprobs.columns;
+  }
+  if (!delta.receipt.empty()) update.receipt = delta.receipt.c_str();
   if (delta.finish != FinishReason::kNone) update.finish_reason = held.finish_reason.c_str();
   const auto* stop_text = std::get_if<std::string>(&delta.stop_reason);
   if (stop_text != nullptr) update.stop_text = stop_text->c_str();

@@ -32,7 +32,8 @@ Status run(RunBatchOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(const auto adapters, read_lora_modules(options.lora_modules, options.engine));
   QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   // Before the model is loaded: a wrong file should not cost a minute. It lies where answers are written.
-  if (!computes_for_another(ranks)) QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
+  if (!computes_for_another(ranks))
+    QUIRE_RETURN_IF_ERROR(server::check_batch_files(options.batch.input, options.batch.output));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
   options.server.root_model = std::filesystem::path(shown_model(options.engine)).filename().string();
@@ -79,7 +80,7 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
       ->add_option(
           "-o,--output-file", options->batch.output,
           "JSON lines: {\"id\", \"custom_id\", \"response\", \"error\"}, in the order in which they are done. One "
-          "that is there already is gone on with")
+          "that is there already is gone on with: what it has answers to, errors too, is not asked again")
       ->required();
   command->add_option("--served-model-name", options->server.served_model_names,
                       "Name (or names) in the requests; the model's path and its last part otherwise");

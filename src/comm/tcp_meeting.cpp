@@ -32,7 +32,9 @@ constexpr Milliseconds kHandshake{10'000};  // of one connection
 constexpr Milliseconds kConnect{3'000};
 constexpr Milliseconds kAgain{200};
 constexpr Milliseconds kTellMissing{10'000};
-constexpr size_t kMostVisitors = 128;  // connections that have not said who they are
+constexpr size_t kMostVisitors = 128;    // connections that have not said who they are
+constexpr Milliseconds kSilence{1'000};  // of a visitor, where others wait outside
+constexpr size_t kMostWarnings = 20;     // of visitors that are no ranks
 
 struct Address {
   sockaddr_storage storage{};
@@ -117,6 +119,12 @@ Bytes16 peer_of(const Socket& socket) {
 
 Socket new_socket(int family) {
   return Socket(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+// Whether the other end has closed it, also where what it has said is still to be read.
+bool has_closed(const Socket& socket) {
+  pollfd one{.fd = socket.get(), .events = POLLRDHUP, .revents = 0};
+  return poll(&one, 1, 0) > 0;
 }
 
 // Whether it can be read, or written, before `limit`. look is asked in between.
@@ -205,7 +213,7 @@ class Door {
     Bytes16 nonce{};
     Bytes16 address{};
     std::string said;
-    SteadyClock::time_point limit;
+    SteadyClock::time_point came;
     bool goes = false;
   };
 
@@ -222,13 +230,31 @@ class Door {
     for (const Visitor& one : visitors_) all.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
     poll(all.data(), all.size(), static_cast<int>(kLook.count()));
     for (Visitor& one : visitors_) hear(one);
+    forget_guests();
     const auto now = SteadyClock::now();
+    const Milliseconds patience = visitors_.size() < kMostVisitors ? kHandshake : kSilence;
     std::erase_if(visitors_, [&](const Visitor& one) {
-      if (!one.goes && now > one.limit)
-        log_warning("{} has connected and does not say which rank it is", shown(one.address));
-      return one.goes || now > one.limit;
+      const bool is_late = !one.goes && now - one.came > patience;
+      if (is_late) warn("{} has connected and does not say which rank it is", shown(one.address));
+      return one.goes || is_late;
     });
     greet();
+  }
+
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> text, Args&&... args) {
+    if (++num_warnings_ > kMostWarnings) return;
+    log_warning("{}{}", fmt::format(text, std::forward<Args>(args)...),
+                num_warnings_ == kMostWarnings ? "; further ones are not told" : "");
+  }
+
+  // A rank that has gone while others were waited for may come again.
+  void forget_guests() {
+    for (Guest& guest : guests_) {
+      if (!guest.socket.is_open() || !has_closed(guest.socket)) continue;
+      log_warning("{} has gone again", name_of(guest.join.rank, guest.address));
+      guest = Guest();
+    }
   }
 
   void greet() {
@@ -239,7 +265,7 @@ class Door {
       visitor.address = peer_of(socket);
       visitor.socket = std::move(socket);
       visitor.nonce = random_nonce();
-      visitor.limit = SteadyClock::now() + kHandshake;
+      visitor.came = SteadyClock::now();
       const std::string greeting = encode(TcpGreeting{visitor.nonce});
       // A new connection has room for it.
       const ssize_t wrote = ::send(visitor.socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
@@ -258,7 +284,7 @@ class Door {
     one.goes = true;
     const auto read = decode_join(one.said, group_.secret, one.nonce);
     if (!read.ok()) {
-      log_warning("{} has connected and is no rank: {}", shown(one.address), read.status().message());
+      warn("{} has connected and is no rank: {}", shown(one.address), read.status().message());
       return;
     }
     const TcpKeys keys = {.secret = group_.secret, .listener = one.nonce, .joiner = read->join.nonce};
@@ -267,7 +293,7 @@ class Door {
     const bool is_told =
         ::send(one.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(answer.size());
     if (outcome != TcpOutcome::kWelcome) {
-      log_warning("{} is sent away: {}", name_of(read->join.rank, one.address), why(outcome));
+      warn("{} is sent away: {}", name_of(read->join.rank, one.address), why(outcome));
       return;
     }
     if (!is_told) return;
@@ -306,6 +332,7 @@ class Door {
   std::vector<Guest> guests_;  // by rank
   const int first_;
   std::list<Visitor> visitors_;
+  size_t num_warnings_ = 0;
 };
 
 // One try. Not open: nobody listens there yet.
@@ -463,14 +490,20 @@ Result<std::unique_ptr<Transport>> join_over_tcp(const std::string& address, uin
   std::vector<std::string> names(static_cast<size_t>(group.size));
   names[0] = name_of(0, peer_of(led.socket));
   peers[0] = std::move(led.socket);
+  // Rank 0 has them all: where one goes, it does, and nobody else need wait for that one.
+  TcpGroup led_group = group;
+  led_group.look = [&]() -> Status {
+    if (group.look) QUIRE_RETURN_IF_ERROR(group.look());
+    return has_closed(peers[0]) ? unavailable("{} has closed the connection", names[0]) : Status();
+  };
   for (int other = 1; other < rank; ++other) {
     const auto at = static_cast<size_t>(other);
     names[at] = name_of(other, places[at].address);
-    QUIRE_ASSIGN_OR_RETURN(Socket socket, connect_to({address_of(places[at])}, limit, group, names[at]));
-    QUIRE_ASSIGN_OR_RETURN(Joined joined, introduce(std::move(socket), own, group, names[at]));
+    QUIRE_ASSIGN_OR_RETURN(Socket socket, connect_to({address_of(places[at])}, limit, led_group, names[at]));
+    QUIRE_ASSIGN_OR_RETURN(Joined joined, introduce(std::move(socket), own, led_group, names[at]));
     peers[at] = std::move(joined.socket);
   }
-  Door door(listener, rank + 1, group);
+  Door door(listener, rank + 1, led_group);
   QUIRE_ASSIGN_OR_RETURN(std::vector<Guest> guests, door.all(limit, fmt::format("rank {} waits for", rank)));
   for (int other = rank + 1; other < group.size; ++other) {
     const auto at = static_cast<size_t>(other);

@@ -554,7 +554,8 @@ bool Engine::has_work() const {
   if (impl_->drive == Drive::kOwnThread) return false;
   const std::lock_guard lock(impl_->inbox->mutex);
   if (!impl_->failure.ok()) return false;
-  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ids.empty() || !impl_->grants->list.empty();
+  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ended.empty() ||
+         !impl_->grants->list.empty();
 }
 
 Drive Engine::drive() const {

@@ -86,7 +86,9 @@ class TokenStream {
   // once.
   void on_ready(const std::function<void()>& notify);
 
-  void cancel();
+  // finish, num_tokens: what metrics and traces are told, the consumer's own end of the answer and its tokens until
+  // then where it has found one (a stop string).
+  void cancel(FinishReason finish = FinishReason::kAbort, std::optional<int64_t> num_tokens = std::nullopt);
   SequenceId id() const;
 
   // What the last event would bring (TokenEvent::memory_held), for who keeps log-probabilities and takes no more

@@ -139,6 +139,7 @@ struct Engine::Impl {
   bool accept(bool wait);
   void admit(Submission submission);
   void schedule(Submission submission);
+  void end_answer(const EndedAnswer& one);
   void cancel(SequenceId id, FinishReason finish, const Status& error);
   bool expire();
   bool step();

@@ -111,13 +111,13 @@ bool Engine::Impl::accept(bool wait) {
   }
   std::deque<Submission> fresh;
   std::deque<Transfer> moved;
-  std::vector<SequenceId> gone;
+  std::vector<EndedAnswer> gone;
   bool reset = false;
   bool reported = false;
   {
     std::unique_lock lock(inbox->mutex);
     const auto called = [&] {
-      return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty() || !grants->list.empty() ||
+      return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ended.empty() || !grants->list.empty() ||
              *offload_reported || inbox->workers_failed || !fresh_transfers.empty();
     };
     // Who makes the steps waits for adapters and for blocks on disk as well: there is nothing else to do.
@@ -131,7 +131,7 @@ bool Engine::Impl::accept(bool wait) {
     if (stopping) return false;
     fresh.swap(submissions);
     moved.swap(fresh_transfers);
-    gone.swap(inbox->ids);
+    gone.swap(inbox->ended);
     reset = std::exchange(reset_prefix_cache, false);
     reported = std::exchange(*offload_reported, false);
   }
@@ -145,7 +145,7 @@ bool Engine::Impl::accept(bool wait) {
   }
   if (!moved.empty()) begin_transfers(std::move(moved));
   for (Submission& submission : fresh) admit(std::move(submission));
-  for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
+  for (const EndedAnswer& one : gone) end_answer(one);
   if (adapters != nullptr) take_grants();
   const bool expired = expire();  // who waited in the inbox for too long is not computed
   if (!fresh.empty() || !gone.empty() || reset || expired || reported) publish_stats();
@@ -182,6 +182,15 @@ void Engine::Impl::schedule(Submission submission) {
   for (SequenceId id = first; id < first + count; ++id) {
     deliver(id, TokenEvent{.finish = FinishReason::kError, .error = added});
   }
+}
+
+// As its consumer has said.
+void Engine::Impl::end_answer(const EndedAnswer& one) {
+  deliver_committed(nullptr);  // what came before, which the consumer may not have looked at
+  const auto found = active.find(one.id);
+  if (found == active.end()) return;
+  if (one.num_tokens) found->second.record.num_output_tokens = *one.num_tokens;
+  cancel(one.id, one.finish, {});
 }
 
 // Ends an answer before its time; all answers of a beam search together. Every one of their streams is told, whatever

@@ -240,7 +240,7 @@ class BestOf {
         if (answers_[i].finish == FinishReason::kNone) continue;
         if (!engine_finished) {
           answers_[i].memory_held = streams_[i]->take_memory_held();
-          streams_[i]->cancel();
+          streams_[i]->cancel(answers_[i].finish, std::ssize(answers_[i].tokens));
         }
         ++num_done_;
       }
@@ -375,7 +375,7 @@ OutputDelta Completion::process(TokenEvent event) {
   OutputDelta delta = finish(processor_->process(std::move(event)));
   if (finished_ && !engine_finished) {  // a stop string: the engine does not know yet
     delta.memory_held = stream_->take_memory_held();
-    stream_->cancel();
+    stream_->cancel(delta.finish, num_output_tokens_);
   }
   return delta;
 }

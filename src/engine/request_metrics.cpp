@@ -112,6 +112,11 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name, i
   request_generation_tokens_ =
       histogram("vllm:request_generation_tokens", "Tokens sampled for a request.", kTokenCounts);
   request_max_tokens_ = histogram("vllm:request_params_max_tokens", "max_tokens of a request.", kTokenCounts);
+  // Those that a dashboard asks for are there before the first of them.
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
+    ended(reason);
+  }
 }
 
 void EngineMetrics::accepted(const RequestRecord& record) {
@@ -218,10 +223,14 @@ void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
   finished(record, event.finish, now);
 }
 
-void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, Clock::time_point now) {
+Counter& EngineMetrics::ended(FinishReason reason) {
   MetricLabels labels = labels_;
   labels.emplace_back("finished_reason", std::string(to_string(reason)));
-  registry_.counter("vllm:request_success_total", "Requests that ended, by reason.", labels).increment();
+  return registry_.counter("vllm:request_success_total", "Requests that ended, by reason.", labels);
+}
+
+void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, Clock::time_point now) {
+  ended(reason).increment();
   request_prompt_tokens_->observe(static_cast<double>(record.num_prompt_tokens));
   request_generation_tokens_->observe(static_cast<double>(record.num_output_tokens));
   end_to_end_->observe(seconds(now - record.arrival));

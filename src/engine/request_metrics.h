@@ -67,6 +67,7 @@ class EngineMetrics {
  private:
   void drafted(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
   void offloaded(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
+  Counter& ended(FinishReason reason);
   void finished(const RequestRecord& record, FinishReason reason, Clock::time_point now);
 
   Metrics& registry_;

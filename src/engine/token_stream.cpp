@@ -94,13 +94,13 @@ void TokenStream::on_ready(const std::function<void()>& notify) {
   if (call_now) notify();
 }
 
-void TokenStream::cancel() {
+void TokenStream::cancel(FinishReason finish, std::optional<int64_t> num_tokens) {
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->finished) return;
   }
   const std::lock_guard lock(state_->inbox->mutex);
-  state_->inbox->ids.push_back(state_->id);
+  state_->inbox->ended.push_back({state_->id, finish, num_tokens});
   state_->inbox->bell.notify_one();
 }
 

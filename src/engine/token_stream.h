@@ -12,15 +12,22 @@
 
 namespace quire::engine {
 
+// An answer that its consumer has ended.
+struct EndedAnswer {
+  SequenceId id = 0;
+  FinishReason finish = FinishReason::kAbort;
+  std::optional<int64_t> num_tokens;  // that it kept, where that is known
+};
+
 // Where consumers leave word for the engine thread, and the bell that wakes it. Streams share it, so that one may
 // outlive the engine.
 struct Inbox {
   std::mutex mutex;
   std::condition_variable bell;
-  std::vector<SequenceId> ids;   // to cancel; guarded by mutex, like below
-  std::condition_variable room;  // rung when less waits or is held than before
-  bool workers_failed = false;   // the engine thread is to look at its executor
-  int64_t held_bytes = 0;        // RequestCost::heap_bytes of answers that their consumers have not taken yet
+  std::vector<EndedAnswer> ended;  // to cancel; guarded by mutex, like below
+  std::condition_variable room;    // rung when less waits or is held than before
+  bool workers_failed = false;     // the engine thread is to look at its executor
+  int64_t held_bytes = 0;          // RequestCost::heap_bytes of answers that their consumers have not taken yet
 };
 
 // An answer's part of Inbox::held_bytes, which is given back with it. REQUIRES: whoever drops the last one does not

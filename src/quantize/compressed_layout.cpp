@@ -89,6 +89,12 @@ Result<int64_t> choose_group_size(const std::vector<CodedModule>& modules, int64
   if (is_size && fits(asked)) return asked;
   const auto other = std::ranges::find_if(
       modules, [&](const CodedModule& module) { return module.columns % (is_size ? asked : 32) != 0; });
+  if (asked == 0 && other != modules.end()) {
+    return invalid_argument(
+        "{} has {} columns, which are no groups of 128, 64 or 32: give --group-size, a multiple of 8 that divides the "
+        "columns of all matrices",
+        other->name, other->columns);
+  }
   return invalid_argument("--group-size {}: expected a multiple of 8 that divides the columns of all matrices{}", asked,
                           other == modules.end() ? "" : fmt::format("; {} has {}", other->name, other->columns));
 }

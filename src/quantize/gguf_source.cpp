@@ -51,6 +51,8 @@ Status refuse_what_has_no_place(const ModelConfig& config) {
     return unimplemented("config.json: sliding windows have no place in a GGUF file of {}", config.architecture);
   if (config.rope.scaling == RopeScaling::kLongRope)
     return unimplemented("config.json: rope scaling \"longrope\" is not written as GGUF for {}", config.architecture);
+  if (config.rope.scaling == RopeScaling::kYarn && !config.rope.truncate)
+    return unimplemented("config.json: the rope scaling's \"truncate\": false has no place in a GGUF file");
   if (config.moe.num_experts == 0) return {};
   if (std::ranges::find(config.moe.sparse_layers, false) != config.moe.sparse_layers.end())
     return unimplemented("config.json: layers without experts among those that have some have no place in a GGUF file");
@@ -78,9 +80,10 @@ void set_rope(const RopeConfig& rope, const std::string& prefix, GgufHeader& hea
   header.set(prefix + "rope.scaling.original_context_length", static_cast<uint32_t>(rope.original_max_position));
   header.set(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
   header.set(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
-  if (rope.attention_factor) {
+  // Given, or of the two numbers of "mscale".
+  if (rope.attention_factor || (rope.mscale != 0 && rope.mscale_all_dim != 0)) {
     header.set(prefix + "rope.scaling.attn_factor",
-               static_cast<float>(*rope.attention_factor / (0.1 * std::log(rope.factor) + 1)));
+               static_cast<float>(nn::rotary_attention_factor(rope) / (0.1 * std::log(rope.factor) + 1)));
   }
 }
 
@@ -283,7 +286,11 @@ Result<GgufSource> describe_source(const Checkpoint& checkpoint, const TextSourc
   GgufSource out;
   set_numbers(config, trained_context(checkpoint, config), written.architecture, out.header);
   QUIRE_ASSIGN_OR_RETURN(const auto vocabulary, make_vocabulary(text, config));
-  if (vocabulary) set_vocabulary(*vocabulary, config, text.chat_template, out.header);
+  if (vocabulary) {
+    set_vocabulary(*vocabulary, config, text.chat_template, out.header);
+  } else {
+    set_special_ids(config.bos_id, std::nullopt, std::nullopt, config, out.header);
+  }
   QUIRE_RETURN_IF_ERROR(add_tensors(checkpoint, config, written, out));
   out.model = mix_model(config, written.architecture, !config.tie_word_embeddings);
   return out;

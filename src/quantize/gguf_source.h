@@ -16,8 +16,8 @@ struct GgufSourceTensor {
   std::string name;    // GGUF's
   std::string module;  // Hugging Face's name without ".weight", as calibration knows it
   TensorView view;     // as it is stored in the source
-  // Rows of so many heads each, whose pairs that rotate together are halves of a head in the source and neighbours in
-  // GGUF; 0: rows stay where they are.
+  // Rows, of a bias numbers, of so many heads each, whose pairs that rotate together are halves of a head in the source
+  // and neighbours in GGUF; 0: rows stay where they are.
   int32_t heads = 0;
   std::vector<float> made = {};  // numbers that the source does not have, in the place of `view`
   // Of a stack [experts, rows, columns] that the source keeps apart: each expert's matrix and module, in the place of

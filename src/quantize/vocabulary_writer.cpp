@@ -7,6 +7,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/log.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 
@@ -296,6 +297,26 @@ Result<std::optional<Vocabulary>> make_vocabulary(const TextSource& text, const 
   return first_that_agrees(std::move(candidates), *tokenizer);
 }
 
+void set_special_ids(std::optional<TokenId> bos, std::optional<TokenId> eos, std::optional<TokenId> eot,
+                     const ModelConfig& config, GgufHeader& header) {
+  // The names of a file's ids that end an answer, in the order in which they are given away.
+  std::array<std::pair<const char*, std::optional<TokenId>>, 3> ends = {{{"eos", eos}, {"eot", eot}, {"eom", {}}}};
+  for (const TokenId id : config.eos_ids) {
+    if (std::ranges::any_of(ends, [id](const auto& end) { return end.second == id; })) continue;
+    const auto free = std::ranges::find_if(ends, [](const auto& end) { return !end.second; });
+    if (free == ends.end()) {
+      log_warning("token {} ends an answer as well, for which a GGUF file has no place: its model will go on", id);
+      continue;
+    }
+    free->second = id;
+  }
+  const auto set = [&](const char* name, std::optional<TokenId> id) {
+    if (id) header.set(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<uint32_t>(*id));
+  };
+  set("bos", bos);
+  for (const auto& [name, id] : ends) set(name, id);
+}
+
 void set_vocabulary(const Vocabulary& vocabulary, const ModelConfig& config, const std::string& chat_template,
                     GgufHeader& header) {
   const auto key = [](const char* name) { return std::string("tokenizer.ggml.") + name; };
@@ -310,14 +331,9 @@ void set_vocabulary(const Vocabulary& vocabulary, const ModelConfig& config, con
   const auto set_id = [&](const char* name, std::optional<TokenId> id) {
     if (id) header.set(key(name), static_cast<uint32_t>(*id));
   };
-  set_id("bos_token_id", vocabulary.bos_id);
-  set_id("eos_token_id", vocabulary.eos_id);
-  set_id("eot_token_id", vocabulary.eot_id);
+  set_special_ids(vocabulary.bos_id, vocabulary.eos_id, vocabulary.eot_id, config, header);
   set_id("unknown_token_id", vocabulary.unk_id);
   set_id("padding_token_id", vocabulary.pad_id);
-  for (const TokenId id : config.eos_ids) {
-    if (id != vocabulary.eos_id && id != vocabulary.eot_id) set_id("eom_token_id", id);
-  }
   header.set(key("add_bos_token"), vocabulary.add_bos);
   header.set(key("add_eos_token"), vocabulary.add_eos);
   header.set(key("add_space_prefix"), vocabulary.add_space_prefix);

@@ -17,6 +17,11 @@ namespace quire::quantize {
 // tokenizer that GGUF cannot say.
 Result<std::optional<Vocabulary>> make_vocabulary(const TextSource& text, const ModelConfig& config);
 
+// The first token, and all tokens that end an answer: eos and eot where they are known, the others of the configuration
+// where a place is left. Of those that have none it warns.
+void set_special_ids(std::optional<TokenId> bos, std::optional<TokenId> eos, std::optional<TokenId> eot,
+                     const ModelConfig& config, GgufHeader& header);
+
 void set_vocabulary(const Vocabulary& vocabulary, const ModelConfig& config, const std::string& chat_template,
                     GgufHeader& header);
 

@@ -62,7 +62,8 @@ const uint8_t* row_at(const GgufSourceTensor& tensor, int64_t num_rows, int64_t 
 Status write_tensor(const GgufSourceTensor& tensor, DType type, std::span<const std::vector<float>> weights,
                     int64_t offset, ThreadPool& threads, PartialFile& file) {
   const Shape& shape = tensor.view.shape;
-  const int64_t columns = shape[shape.rank() - 1];
+  // A bias of heads has a number a row.
+  const int64_t columns = shape.rank() == 1 && tensor.heads > 0 ? 1 : shape[shape.rank() - 1];
   const int64_t num_rows = columns == 0 ? 0 : shape.num_elements() / columns;
   const int64_t out_bytes = row_bytes(type, columns);
   const int64_t rows_of_weights = std::max<int64_t>(num_rows / std::ssize(weights), 1);

@@ -86,7 +86,11 @@ Result<EngineConfig> decode_order(std::string_view message) {
   // Nobody has chosen a card for it.
   if (config.device.kind == DeviceChoice::Kind::kAuto) config.device = DeviceChoice::cpu();
   // The process that it comes from has checked all of it; whoever else sends one is told what is wrong with it.
+  // Of speculation it holds one part alone, which says nothing to the rest.
+  const AcceptanceRule acceptance = std::exchange(config.speculative_config.acceptance, {});
+  QUIRE_RETURN_IF_ERROR(validate(acceptance));
   QUIRE_RETURN_IF_ERROR(validate(config));
+  config.speculative_config.acceptance = acceptance;
   return config;
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -26,8 +27,13 @@ Result<int64_t> count_lines(const std::string& path) {
 
 }  // namespace
 
-Status check_batch_file(const std::string& path) {
-  return count_lines(path).status();
+Status check_batch_files(const std::string& input, const std::string& output) {
+  QUIRE_RETURN_IF_ERROR(count_lines(input).status());
+  std::error_code none;  // of one that is not there yet
+  if (std::filesystem::equivalent(input, output, none)) {
+    return invalid_argument("{} is the file of requests: choose another one for the answers", output);
+  }
+  return check_answer_file(output);
 }
 
 Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engine& engine,
@@ -35,6 +41,7 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
                                        const std::function<void(const BatchFileResult&)>& progress) {
   BatchFileResult result;
   QUIRE_ASSIGN_OR_RETURN(result.total, count_lines(options.input));
+  QUIRE_RETURN_IF_ERROR(check_batch_files(options.input, options.output));
   auto job = std::make_shared<LineJob>(options.input, "");
   QUIRE_ASSIGN_OR_RETURN(job->output, AnswerFile::open(options.output, job->answered));
   result.skipped = job->output.num_lines();

@@ -24,11 +24,11 @@ struct BatchFileResult {
   int64_t skipped = 0;  // found in the output
 };
 
-// Errors: not_found; invalid_argument, saying which lines cannot be asked.
-Status check_batch_file(const std::string& path);
+// Errors: not_found; invalid_argument, saying which lines cannot be asked, or that answers cannot be written there.
+Status check_batch_files(const std::string& input, const std::string& output);
 
 // progress: called now and then, on this thread.
-// Errors: those of check_batch_file(); unavailable when the output cannot be written or the engine fails.
+// Errors: those of check_batch_files(); unavailable when the output cannot be written or the engine fails.
 Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engine& engine,
                                        const BatchFileOptions& options,
                                        const std::function<void(const BatchFileResult&)>& progress);

@@ -160,6 +160,21 @@ Result<AnswerFile> AnswerFile::open(const std::string& path, std::unordered_set<
   return out;
 }
 
+Status check_answer_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (!file || !std::getline(file, text)) return {};  // there is none, or nothing is in it
+  constexpr std::string_view kBegin = R"({"id":")";
+  const bool is_part = file.eof() && std::string_view(text).substr(0, kBegin.size()) == kBegin.substr(0, text.size());
+  boost::system::error_code error;
+  const json::value line = json::parse(text, error, {}, {.max_depth = kMaxAnswerDepth});
+  const json::object* object = error ? nullptr : line.if_object();
+  const bool is_answer = object != nullptr && object->contains("custom_id") && object->contains("response");
+  if (is_part || is_answer) return {};
+  return invalid_argument(
+      "{} is there and does not begin with an answer to a batch's line: remove it, or choose another file", path);
+}
+
 Status AnswerFile::append(std::string_view line) {
   std::string_view left = line;
   while (!left.empty()) {

@@ -44,6 +44,10 @@ struct Validation {
   std::vector<LineError> errors;  // the first few
 };
 
+// Whether answers may be written behind what is in the file, if there is one: its first line is an answer, or what is
+// left of one. Errors: invalid_argument.
+Status check_answer_file(const std::string& path);
+
 // Whether every line can be asked, with a custom_id of its own. Empty lines are none.
 // Errors: not_found when the file cannot be read.
 Result<Validation> validate_lines(const std::string& path, std::string_view endpoint, int64_t max_lines);

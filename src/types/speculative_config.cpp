@@ -28,9 +28,7 @@ bool changes_answers(const SpeculativeConfig& config) {
   return draws || config.acceptance.method == AcceptanceMethod::kTypical;
 }
 
-namespace {
-
-Status check_acceptance(const AcceptanceRule& rule) {
+Status validate(const AcceptanceRule& rule) {
   const AcceptanceRule plain;
   const bool is_plain =
       rule.posterior_threshold == plain.posterior_threshold && rule.posterior_alpha == plain.posterior_alpha;
@@ -50,8 +48,6 @@ Status check_acceptance(const AcceptanceRule& rule) {
   }
   return {};
 }
-
-}  // namespace
 
 Status validate(const SpeculativeConfig& config) {
   const auto outside = [](const char* field, int64_t value, int64_t least, int64_t most) {
@@ -118,7 +114,7 @@ Status validate(const SpeculativeConfig& config) {
   }
   if (config.disable_by_batch_size < 0)
     return outside("disable_by_batch_size", config.disable_by_batch_size, 0, INT32_MAX);
-  return check_acceptance(config.acceptance);
+  return validate(config.acceptance);
 }
 
 }  // namespace quire

@@ -47,6 +47,7 @@ struct SpeculativeConfig {
 };
 
 // Errors: invalid_argument naming the member.
+Status validate(const AcceptanceRule& rule);
 Status validate(const SpeculativeConfig& config);
 
 // Whether an answer may depend on what was guessed, so that requests whose answers must repeat are not guessed for.

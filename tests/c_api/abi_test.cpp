@@ -118,6 +118,46 @@ TEST_F(AbiTest, AnAnswerIsWhatTheReferenceGives) {
   }
 }
 
+TEST_F(AbiTest, LogProbabilitiesOfThePromptAndAReceiptComeWithTheAnswer) {
+  const char* sampling =
+      R"({"temperature": 0, "max_tokens": 3, "ignore_eos": true, "prompt_logprobs": 1, "deterministic": true})";
+  std::string receipts[2];
+  for (std::string& receipt : receipts) {
+    quire_request* request = submit(asked(sampling));
+    size_t num_positions = 0;
+    quire_update update = {};
+    update.struct_size = sizeof update;
+    while (quire_poll(request, -1, &update) == QUIRE_POLL_UPDATE) {
+      if (update.receipt != nullptr) receipt = update.receipt;
+      EXPECT_EQ(update.receipt != nullptr, update.finish_reason != nullptr);
+      for (size_t i = 0; i < update.num_prompt_logprobs; ++i) {
+        const size_t at = i * update.prompt_logprobs_per_token;
+        EXPECT_EQ(update.prompt_logprob_tokens[at], prompt_[num_positions + 1]);
+        EXPECT_LE(update.prompt_logprobs[at], 0.0f);
+        ++num_positions;
+      }
+    }
+    quire_request_destroy(request);
+    EXPECT_EQ(num_positions, prompt_.size() - 1);
+    EXPECT_EQ(receipt.size(), 16U);
+  }
+  EXPECT_EQ(receipts[0], receipts[1]);
+}
+
+TEST_F(AbiTest, TokensThatTheFirstOfSeveralAnswersComputedWereNotFound) {
+  const int32_t fresh[] = {9, 8, 7, 6, 5};
+  quire_request_options options = asked(R"({"n": 3, "max_tokens": 2, "ignore_eos": true, "seed": 1})");
+  options.prompt_tokens = fresh;
+  options.num_prompt_tokens = std::size(fresh);
+  quire_request* request = submit(options);
+  quire_update update = {};
+  update.struct_size = sizeof update;
+  int64_t cached = -1;
+  while (quire_poll(request, -1, &update) == QUIRE_POLL_UPDATE) cached = update.num_cached_tokens;
+  quire_request_destroy(request);
+  EXPECT_EQ(cached, 0);
+}
+
 TEST_F(AbiTest, EachOfSeveralAnswersEndsAndOneSaysWhichItIs) {
   quire_request* request = submit(asked(R"({"n": 3, "max_tokens": 4, "ignore_eos": true, "seed": 1})"));
   std::vector<int> tokens(3), ends(3);

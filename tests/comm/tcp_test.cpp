@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,6 +100,65 @@ TEST(TcpMeeting, ARankIsOneProcess) {
   EXPECT_THAT(other.status.message(), HasSubstr("rank 0 waits for the ranks 1 of 2, which have not come in 1 s"));
   leader.thread.join();
   EXPECT_THAT(leader.status.message(), HasSubstr("waits for the ranks"));
+}
+
+TEST(TcpMeeting, ARankThatGoesWhileOthersAreAwaitedMayComeAgain) {
+  Leader leader(group_of(3));
+  std::atomic<bool> ends{false};
+  TcpGroup short_lived = group_of(3);
+  short_lived.look = [&] { return ends ? unavailable("it is ended") : Status(); };
+  std::thread first([&] { EXPECT_FALSE(join_over_tcp("127.0.0.1", leader.port, 1, short_lived).ok()); });
+  std::this_thread::sleep_for(500ms);
+  EXPECT_THAT(join_over_tcp("127.0.0.1", leader.port, 1, group_of(3)).status().message(),
+              HasSubstr("another process is this rank"));
+  ends = true;
+  first.join();
+  std::thread again([&] {
+    // The leader may not have looked yet.
+    while (true) {
+      const auto joined = join_over_tcp("127.0.0.1", leader.port, 1, group_of(3));
+      if (joined.ok()) break;
+      EXPECT_THAT(joined.status().message(), HasSubstr("another process is this rank"));
+    }
+  });
+  const auto third = join_over_tcp("127.0.0.1", leader.port, 2, group_of(3));
+  EXPECT_TRUE(third.ok()) << third.status().message();
+  again.join();
+  leader.thread.join();
+  EXPECT_TRUE(leader.status.ok()) << leader.status.message();
+}
+
+TEST(TcpMeeting, WhoSaysNothingKeepsNoRankOut) {
+  Leader leader(group_of(2));
+  std::vector<Socket> silent;
+  for (int i = 0; i < 160; ++i) silent.push_back(connected_to(leader.port));  // more than may stand at the door
+  const auto begin = std::chrono::steady_clock::now();
+  const auto joined = join_over_tcp("127.0.0.1", leader.port, 1, group_of(2));
+  EXPECT_TRUE(joined.ok()) << joined.status().message();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 9s) << "not until all have had the time of a handshake";
+  leader.thread.join();
+  EXPECT_TRUE(leader.status.ok()) << leader.status.message();
+}
+
+TEST(TcpMeeting, WhoLosesRankZeroWaitsForNobodyElse) {
+  // Two of four have come and know where all are; the one that stands for rank 3 never comes to them.
+  Leader leader(group_of(4));
+  Status found;
+  std::thread second([&] { found = join_over_tcp("127.0.0.1", leader.port, 2, group_of(4)).status(); });
+  std::thread first([&] { static_cast<void>(join_over_tcp("127.0.0.1", leader.port, 1, group_of(4))); });
+  const Socket third = connected_to(leader.port);
+  const auto greeting = decode_greeting(read_some(third, kTcpGreetingBytes));
+  ASSERT_TRUE(greeting.ok());
+  const TcpJoin own = {.rank = 3, .size = 4, .port = 9, .nonce = random_nonce()};
+  const std::string join =
+      encode(own, TcpKeys{.secret = group_of(4).secret, .listener = greeting->nonce, .joiner = own.nonce});
+  ASSERT_EQ(send(third.get(), join.data(), join.size(), 0), static_cast<ssize_t>(join.size()));
+  leader.thread.join();
+  ASSERT_TRUE(leader.status.ok()) << leader.status.message();
+  leader.transport.reset();
+  second.join();
+  first.join();
+  EXPECT_THAT(found.message(), HasSubstr("has closed the connection"));
 }
 
 TEST(TcpMeeting, WhoListensMustKnowTheSecretToo) {

@@ -200,6 +200,22 @@ class RunBatch(unittest.TestCase):
         identifiers = [json.loads(line)["custom_id"] for line in self.output.read_text().splitlines()]
         self.assertEqual(sorted(identifiers), sorted(f"request-{number}" for number in range(8)))
 
+    def test_what_is_no_file_of_answers_is_left_alone(self):
+        asked = "\n".join(map(request, range(2)))
+        self.input.write_text(asked)
+        self.output.symlink_to(self.input)
+        done = self.run_batch()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is the file of requests", done.stderr)
+        self.assertEqual(self.input.read_text(), asked)
+        self.output.unlink()
+        for text in ("A letter.\nOf two lines.\n", "Notes", asked + "\n"):
+            self.output.write_text(text)
+            done = self.run_batch()
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("does not begin with an answer", done.stderr)
+            self.assertEqual(self.output.read_text(), text)
+
     def test_a_wrong_file_is_told_before_the_model_is_loaded(self):
         self.input.write_text(request(1, url="/v1/images"))
         done = self.run_batch()

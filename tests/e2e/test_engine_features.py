@@ -5,6 +5,7 @@ Mostly on a tiny Llama checkpoint by token ids; what needs text, on the default 
 import concurrent.futures
 import json
 import pathlib
+import re
 import tempfile
 import threading
 import unittest
@@ -241,6 +242,27 @@ class Words(harness.ServerTest):
         scores = [choice["cumulative_logprob"] for choice in answer["choices"]]
         self.assertEqual(scores, sorted(scores, reverse=True))
         self.assertTrue(all(choice["message"]["content"] for choice in answer["choices"]))
+
+    def test_an_answer_that_a_stop_string_ends_counts_as_stopped_with_its_tokens(self):
+        def counted():
+            text = self.server.get("/metrics").body.decode()
+            ended = dict(re.findall(r'vllm:request_success_total\{[^}]*finished_reason="(\w+)"[^}]*\} (\d+)', text))
+            tokens = re.search(r"vllm:request_generation_tokens_sum\{[^}]*\} (\d+)", text)[1]
+            return {reason: int(count) for reason, count in ended.items()}, int(tokens)
+
+        self.server.wait_until_idle()
+        before, tokens_before = counted()
+        self.assertLessEqual({"stop", "length", "abort", "error"}, set(before))
+        body = {"prompt": "one, two, three,", "temperature": 0, "max_tokens": 400, "ignore_eos": True, "stop": [","], "min_tokens": 3}
+        for best in ({}, {"n": 2, "temperature": 0.01, "seed": 3}):
+            self.server.answer(COMPLETIONS, {**body, **best})
+        answers = [self.server.answer(COMPLETIONS, body) for _ in range(3)]
+        self.assertEqual({answer["choices"][0]["finish_reason"] for answer in answers}, {"stop"})
+        self.server.wait_until_idle()
+        harness.wait_until(lambda: counted()[0]["stop"] == before["stop"] + 6, lambda: f"{before} and then {counted()}")
+        ended, tokens = counted()
+        self.assertEqual({**ended, "stop": before["stop"]}, before)
+        self.assertEqual(tokens - tokens_before, 6 * answers[0]["usage"]["completion_tokens"])
 
     def test_dry_breakers_and_stops_are_texts(self):
         answer = self.server.answer(COMPLETIONS, {

@@ -68,6 +68,55 @@ class Quantize(unittest.TestCase):
         self.assertEqual(asked["unsupported"], [])
         self.assertIn("512 tokens", asked["tokenizer"])
 
+    def generated(self, model):
+        """Tokens of a few prompts and their log-probabilities, and what ended each answer."""
+        with harness.Server("--activation-dtype", "float32", "--kv-cache-dtype", "float32", "--skip-tokenizer-init",
+                            "--kv-cache-memory-bytes", "16M", model=model) as server:
+            choices = [server.answer("/v1/completions", {"model": server.get("/v1/models").json["data"][0]["id"], "prompt": prompt,
+                                                         "max_tokens": 24, "temperature": 0, "logprobs": 0, "return_token_ids": True})["choices"][0]
+                       for prompt in ([5, 6, 7], list(range(9, 40)), [3] * 20)]
+        return [(one["token_ids"], one["finish_reason"], one["stop_reason"]) for one in choices], [
+            logprob for one in choices for logprob in one["logprobs"]["token_logprobs"]]
+
+    def test_biases_of_heads_are_turned_with_them(self):
+        model = self.folder / "biased"
+        shutil.copytree(harness.DATA / "e2e/tiny/llama_yarn_mscale", model)
+        self.assertIn("truncate", self.quantize(self.folder / "out.gguf", "--type", "f32", model=model, code=1))
+        config = json.loads((model / "config.json").read_text())
+        config["rope_parameters"]["truncate"] = True
+        (model / "config.json").write_text(json.dumps(config))
+        self.quantize(self.folder / "out.gguf", "--type", "f32", model=model)
+        expected, found = self.generated(model), self.generated(self.folder / "out.gguf")
+        self.assertEqual(found[0], expected[0])
+        for a, b in zip(found[1], expected[1]):
+            self.assertAlmostEqual(a, b, delta=2e-3)
+
+    def test_a_file_without_a_tokenizer_ends_where_the_model_does(self):
+        model = self.folder / "ends"
+        shutil.copytree(TINY, model)
+        first = self.generated(model)[0][0][0]
+        for name in ("config.json", "generation_config.json"):  # the tokens that it gives now
+            if (model / name).exists():
+                config = json.loads((model / name).read_text())
+                (model / name).write_text(json.dumps({**config, "eos_token_id": [2, first[3], first[1], first[2]]}))
+        result = harness.run("quantize", model, self.folder / "out.gguf", "--type", "f32")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lost = len({2, first[1], first[2], first[3]}) > 3
+        self.assertEqual("for which a GGUF file has no place" in result.stderr, lost)
+        self.assertEqual(self.generated(self.folder / "out.gguf")[0][0], self.generated(model)[0][0])
+
+    def test_two_do_not_write_one_file(self):
+        out = self.folder / "out.gguf"
+        first = subprocess.Popen([harness.QUIRE, "quantize", self.model, out, "--type", "q4_1"], stderr=subprocess.DEVNULL)
+        while first.poll() is None and not (self.folder / "out.gguf.partial").exists():
+            time.sleep(0.0005)
+        first.send_signal(signal.SIGSTOP)
+        if not out.exists() and (self.folder / "out.gguf.partial").exists():  # it may have been faster
+            self.assertIn("being written by another process", self.quantize(out, "--type", "q8_0", code=1))
+        first.send_signal(signal.SIGCONT)
+        self.assertEqual(first.wait(60), 0)
+        self.assertIn("Q4_1", harness.run("inspect", out).stdout)
+
     def test_calibrated_codes_are_read_again(self):
         exact = self.perplexity(self.model)["mean_logprob"]
         self.quantize(self.folder / "w4", "--type", "w4a16", "--calibration-text", self.text, "--calibration-tokens", 4096, "--window", 128)

@@ -64,5 +64,18 @@ TEST(PartialFile, NeverTakesThePlaceOfAnother) {
   EXPECT_FALSE(PartialFile::open(folder.path() / "no" / "such", 1, 8).ok());
 }
 
+TEST(PartialFile, HasOneWriter) {
+  const checkpoint::TemporaryDirectory folder;
+  const auto path = folder.path() / "out";
+  auto first = PartialFile::open(path, 1, 8);
+  ASSERT_TRUE(first.ok());
+  const auto second = PartialFile::open(path, 2, 16);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("being written by another process"), std::string::npos);
+  ASSERT_TRUE(first->write(0, kBytes).ok());
+  ASSERT_TRUE(first->finish().ok());
+  EXPECT_EQ(written_at(path).size(), 8u);
+}
+
 }  // namespace
 }  // namespace quire::quantize

@@ -188,6 +188,15 @@ TEST(WorkerMessages, AnOrderIsReadAsItWasWritten) {
   EXPECT_EQ(on_card.attention_backend, AttentionBackend::kFa3);
   EXPECT_TRUE(on_card.enforce_eager);
   EXPECT_FALSE(on_card.enable_chunked_prefill);
+  // Of speculation it says how guesses are accepted, and no method.
+  config.speculative_config = {.method = SpeculativeMethod::kNgram, .num_speculative_tokens = 3};
+  config.speculative_config.acceptance = {.method = AcceptanceMethod::kTypical, .posterior_threshold = 0.25};
+  const auto speculates = decode_order(encode_order(config));
+  ASSERT_TRUE(speculates.ok()) << speculates.status().message();
+  EXPECT_EQ(speculates->speculative_config.acceptance, config.speculative_config.acceptance);
+  config.speculative_config.acceptance.posterior_threshold = 7;
+  EXPECT_THAT(decode_order(encode_order(config)).status().message(), HasSubstr("posterior_threshold is 7"));
+  config.speculative_config.acceptance = {};
   config.rank = 6;  // of six
   EXPECT_EQ(decode_order(encode_order(config)).status().code(), StatusCode::kInvalidArgument);
 }
