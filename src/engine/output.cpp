@@ -81,6 +81,7 @@ OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const Samplin
       keep_logprobs_(keep_logprobs),
       deterministic_(params.deterministic) {
   if (tokenizer == nullptr || !params.detokenize) return;
+  tokenizer_ = tokenizer;
   if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
   // Marks of calls and of reasoning may be special tokens.
   if (parser_ != nullptr && params.skip_special_tokens) hides_special_ = tokenizer;
@@ -102,7 +103,7 @@ void OutputProcessor::take_logprobs(PositionLogprobs&& logprobs, OutputDelta& de
 // Moves what is certain of held and fresh text into the delta. True: a stop string was found.
 bool OutputProcessor::release_text(const std::string& fresh, bool last, OutputDelta& delta) {
   held_ += fresh;
-  // As in vLLM, text of the first min_tokens tokens neither stops nor begins a stop.
+  // As in vLLM, no stop ends within the first min_tokens tokens; one that ends behind them may begin there.
   const bool may_stop = num_tokens_ > min_tokens_;
   if (may_stop && !stop_.empty()) {
     if (const Match match = find_stop(held_, stop_); match.stop != nullptr) {
@@ -113,7 +114,7 @@ bool OutputProcessor::release_text(const std::string& fresh, bool last, OutputDe
       return true;
     }
   }
-  const size_t keep = last || !may_stop ? 0 : held_length(held_, stop_);
+  const size_t keep = last ? 0 : held_length(held_, stop_);
   delta.text.append(held_, 0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
   return false;
@@ -124,7 +125,6 @@ void OutputProcessor::read(size_t from, OutputDelta& delta) {
   grammar::AnswerPiece piece;
   parser_->push(std::string_view(delta.text).substr(from), piece);
   delta.text.erase(from);
-  if (!piece.reasoning.empty()) ++delta.num_reasoning_tokens;
   append(delta, {.text = std::move(piece.content),
                  .reasoning = std::move(piece.reasoning),
                  .tool_calls = std::move(piece.calls),
@@ -145,7 +145,8 @@ void OutputProcessor::check_structured_output(OutputDelta& delta) {
   if (delta.finish != FinishReason::kStop) return;
   const bool was_cut = !std::holds_alternative<std::monostate>(delta.stop_reason);
   if (was_cut && !constraint_->whole_only()) return;
-  const Status status = constraint_->check(answer_);
+  const Status status =
+      constraint_->check(std::string_view(answer_).substr(0, answer_.size() - std::min(end_bytes_, answer_.size())));
   if (status.ok()) return;
   delta.finish = FinishReason::kError;
   delta.stop_reason = std::monostate();
@@ -204,8 +205,12 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     if (!shows(event.tokens[i])) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
     const size_t from = delta.text.size();
+    const bool is_special = constraint_ != nullptr && tokenizer_->is_special(event.tokens[i]);
+    end_bytes_ = is_special ? end_bytes_ + tokenizer_->token_bytes(event.tokens[i]).size() : 0;
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);
+    const bool was_reasoning = parser_ != nullptr && parser_->in_reasoning();
     if (parser_) read(from, delta);
+    if (was_reasoning && parser_->in_reasoning()) ++delta.num_reasoning_tokens;
     if (stopped) return std::move(finish());
   }
   if (event.finish == FinishReason::kNone) return delta;

@@ -71,6 +71,8 @@ class OutputProcessor {
 
   std::shared_ptr<const TokenConstraint> constraint_;  // that the answer must have
   std::string answer_;                                 // so far, where it must have one
+  size_t end_bytes_ = 0;                               // of special tokens that are shown at its end
+  const text::Tokenizer* tokenizer_ = nullptr;
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;
   std::unique_ptr<grammar::AnswerParser> parser_;   // of an answer that is read

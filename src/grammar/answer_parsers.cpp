@@ -40,27 +40,35 @@ size_t held_mark(std::string_view text, std::initializer_list<std::string_view> 
 // calls
 
 std::string CallWriter::fresh_id(std::string_view name) const {
-  if (format_ == ToolFormat::kKimiK2) return fmt::format("functions.{}:{}", name, count_ - 1);
+  if (reading_.tools == ToolFormat::kKimiK2) return fmt::format("functions.{}:{}", name, count_ - 1);
   std::random_device device;
   const uint64_t high = (uint64_t{device()} << 32) | device();
   const uint64_t low = (uint64_t{device()} << 32) | device();
-  if (format_ == ToolFormat::kMistral) return fmt::format("{:09x}", high & 0xfffffffffU);  // its templates want nine
+  if (reading_.tools == ToolFormat::kMistral)
+    return fmt::format("{:09x}", high & 0xfffffffffU);  // its templates want nine
   return fmt::format("chatcmpl-tool-{:016x}{:016x}", high, low);
 }
 
+bool CallWriter::knows(std::string_view name) const {
+  return reading_.functions.empty() ||
+         std::ranges::find(reading_.functions, name, &ToolFunction::name) != reading_.functions.end();
+}
+
 void CallWriter::begin(std::string_view name, AnswerPiece& out) {
+  leaves_out_ = !reading_.parallel && count_ > 0;
+  if (leaves_out_) return;
   ++count_;
   out.calls.push_back({count_ - 1, fresh_id(name), std::string(name), ""});
 }
 
 void CallWriter::arguments(std::string_view piece, AnswerPiece& out) {
-  if (piece.empty()) return;
+  if (piece.empty() || leaves_out_) return;
   if (out.calls.empty() || out.calls.back().index != count_ - 1) out.calls.push_back({count_ - 1, "", "", ""});
   out.calls.back().arguments += piece;
 }
 
 void JsonCall::start(std::string_view name) {
-  *this = JsonCall(*writer_);
+  *this = JsonCall(*writer_, needs_arguments_);
   if (name.empty()) return;
   bare_ = true;
   key_ = name;
@@ -115,6 +123,8 @@ bool JsonCall::push(char c, AnswerPiece& out) {
       value_ = key_ == "name"                                                            ? Value::kName
                : key_ == "arguments" || key_ == "parameters" || key_ == "arguments_json" ? Value::kArguments
                                                                                          : Value::kOther;
+      has_arguments_ |= value_ == Value::kArguments;
+      if (!name_.empty() && has_arguments_) begin(out);
       return true;
     }
   }
@@ -154,6 +164,13 @@ void JsonCall::value_character(char c, AnswerPiece& out) {
   emit(std::string_view(&c, 1), out);
 }
 
+void JsonCall::begin(AnswerPiece& out) {
+  begun_ = true;
+  writer_->begin(std::exchange(name_, {}), out);
+  writer_->arguments(std::exchange(early_, {}), out);
+  text_.clear();
+}
+
 void JsonCall::end_value(AnswerPiece& out) {
   blank_.clear();
   behind_colon_ = false;
@@ -161,11 +178,9 @@ void JsonCall::end_value(AnswerPiece& out) {
     boost::system::error_code error;
     const json::value name = json::parse(captured_, error);
     captured_.clear();
-    if (!error && name.is_string() && !begun_) {
-      begun_ = true;
-      writer_->begin(name.get_string(), out);
-      writer_->arguments(std::exchange(early_, {}), out);
-      text_.clear();
+    if (!error && name.is_string() && !begun_ && writer_->knows(name.get_string())) {
+      name_ = name.get_string();
+      if (!needs_arguments_ || has_arguments_) begin(out);
     }
   } else if (value_ == Value::kArguments && as_string_) {
     boost::system::error_code error;
@@ -237,6 +252,7 @@ class ReasoningParser final : public AnswerParser {
     held_.clear();
     rest_->finish(out);
   }
+  bool in_reasoning() const override { return state_ == State::kInside; }
 
  private:
   enum class State : uint8_t { kBefore, kInside, kBehind };

@@ -16,10 +16,14 @@ size_t find_mark(std::string_view text, std::initializer_list<std::string_view> 
 // How many bytes at the end of `text` may be the beginning of one of them.
 size_t held_mark(std::string_view text, std::initializer_list<std::string_view> marks);
 
-// Numbers the calls of one answer and gives them ids.
+// Numbers the calls of one answer and gives them ids. Where there is to be one, those behind it are left out.
 class CallWriter {
  public:
-  explicit CallWriter(ToolFormat format) : format_(format) {}
+  // `reading` must outlive it.
+  explicit CallWriter(const AnswerReading& reading) : reading_(reading) {}
+
+  // Whether there is such a function; where none are known, any.
+  bool knows(std::string_view name) const;
 
   void begin(std::string_view name, AnswerPiece& out);
   void arguments(std::string_view piece, AnswerPiece& out);
@@ -28,15 +32,18 @@ class CallWriter {
  private:
   std::string fresh_id(std::string_view name) const;
 
-  ToolFormat format_;
+  const AnswerReading& reading_;
   int32_t count_ = 0;
+  bool leaves_out_ = false;  // the call that was begun last
 };
 
 // One JSON object of a call, character by character: {"name": ..., "arguments": {...}} in any order, or, with a name
 // that is known, the arguments themselves.
 class JsonCall {
  public:
-  explicit JsonCall(CallWriter& writer) : writer_(&writer) {}
+  // needs_arguments: an object without them is no call.
+  explicit JsonCall(CallWriter& writer, bool needs_arguments = false)
+      : writer_(&writer), needs_arguments_(needs_arguments) {}
 
   void start(std::string_view name);  // empty: the object says it
   // False: the object is complete with this character.
@@ -50,11 +57,15 @@ class JsonCall {
 
   void value_character(char c, AnswerPiece& out);
   void end_value(AnswerPiece& out);
+  void begin(AnswerPiece& out);
   void emit(std::string_view piece, AnswerPiece& out);
 
   CallWriter* writer_;
+  bool needs_arguments_;
+  std::string name_;   // of a function that there is, while the call has not begun
   bool bare_ = false;  // the object is the arguments
   bool begun_ = false;
+  bool has_arguments_ = false;  // their key has come
   bool had_arguments_ = false;
   int depth_ = 0;
   bool in_string_ = false;

@@ -123,6 +123,8 @@ class AnswerParser {
   // Appends to `out` what has become certain.
   virtual void push(std::string_view text, AnswerPiece& out) = 0;
   virtual void finish(AnswerPiece& out) = 0;
+  // Whether what comes next is reasoning, for all that is known.
+  virtual bool in_reasoning() const { return false; }
 };
 
 // `reading` must outlive it.

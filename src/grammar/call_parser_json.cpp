@@ -54,8 +54,8 @@ class JsonCallParser final : public AnswerParser {
       : format_(format),
         whole_(format.open.empty()),
         state_(whole_ ? State::kStart : State::kText),
-        writer_(reading.tools),
-        call_(writer_) {}
+        writer_(reading),
+        call_(writer_, /*needs_arguments=*/whole_) {}
 
   void push(std::string_view text, AnswerPiece& out) override {
     held_ += text;
@@ -158,7 +158,13 @@ class JsonCallParser final : public AnswerParser {
     }
     const char c = text.front();
     if (c == '{') {
-      call_.start(name_in(format_.format, header_));
+      const std::string name = name_in(format_.format, header_);
+      if (!name.empty() && !writer_.knows(name)) {  // of a function that there is not: text
+        out.content += opened_ + header_;
+        state_ = whole_ ? State::kSaid : State::kText;
+        return 0;
+      }
+      call_.start(name);
       state_ = State::kCall;
       return call(text, out);
     }

@@ -144,13 +144,24 @@ class LiteralReader {
         case 'r':
           out += '\r';
           break;
+        case 'b':
+          out += '\b';
+          break;
+        case 'f':
+          out += '\f';
+          break;
         case 'u': {
-          // As JSON has it.
+          // As JSON has it, in pairs where a character has two.
+          const std::string_view pair = text_.substr(at_ - 2, 12);
+          const bool is_pair = pair.size() == 12 && (pair[2] == 'd' || pair[2] == 'D') &&
+                               std::string_view("89abAB").find(pair[3]) != std::string_view::npos &&
+                               pair.substr(6, 2) == "\\u";
+          const std::string_view escape = pair.substr(0, is_pair ? 12 : 6);
           boost::system::error_code error;
-          const json::value one = json::parse("\"\\u" + std::string(text_.substr(at_, 4)) + "\"", error);
+          const json::value one = json::parse("\"" + std::string(escape) + "\"", error);
           if (error || !one.is_string()) return std::nullopt;
           out += one.get_string();
-          at_ += 4;
+          at_ += escape.size() - 2;
           break;
         }
         case '\\':
@@ -176,7 +187,7 @@ class LiteralReader {
 // An answer that begins with a bracket is held until it ends; then it is calls, or text.
 class PythonCallParser final : public AnswerParser {
  public:
-  explicit PythonCallParser(const AnswerReading& reading) : writer_(reading.tools) {}
+  explicit PythonCallParser(const AnswerReading& reading) : writer_(reading) {}
 
   void push(std::string_view text, AnswerPiece& out) override {
     if (said_) {
@@ -196,7 +207,9 @@ class PythonCallParser final : public AnswerParser {
     if (said_) return;
     std::string_view text = without_marks(held_);
     const auto calls = LiteralReader(text).calls();
-    if (!calls) {
+    const bool are_known =
+        calls && std::ranges::all_of(*calls, [&](const auto& call) { return writer_.knows(call.first); });
+    if (!are_known) {
       out.content += std::exchange(held_, {});
       return;
     }

@@ -33,7 +33,7 @@ bool is_only_string(const json::value& schema) {
 class XmlCallParser final : public AnswerParser {
  public:
   XmlCallParser(const AnswerReading& reading, const XmlCallFormat& format)
-      : reading_(reading), format_(format), writer_(reading.tools) {}
+      : reading_(reading), format_(format), writer_(reading) {}
 
   void push(std::string_view text, AnswerPiece& out) override {
     held_ += text;

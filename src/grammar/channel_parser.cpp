@@ -15,7 +15,7 @@ constexpr std::string_view kChannel = "<|channel|>";
 
 class ChannelParser final : public AnswerParser {
  public:
-  explicit ChannelParser(const AnswerReading& reading) : reading_(reading), writer_(ToolFormat::kGptOss) {}
+  explicit ChannelParser(const AnswerReading& reading) : reading_(reading), writer_(reading) {}
 
   void push(std::string_view text, AnswerPiece& out) override {
     held_ += text;
@@ -31,6 +31,8 @@ class ChannelParser final : public AnswerParser {
     }
     held_.clear();
   }
+
+  bool in_reasoning() const override { return in_message_ && channel_ == Channel::kAnalysis; }
 
  private:
   enum class Channel : uint8_t { kFinal, kAnalysis, kCall };

@@ -12,8 +12,11 @@ class Effort {
   [[nodiscard]] ThreadTimeSpan span() { return ThreadTimeSpan(seconds_); }
 
   void add_token() { ++tokens_; }
+  void add_seconds(double seconds) { seconds_ += seconds; }
+  // That may still be spent.
+  double left() const { return kAtOnce + kPerToken * tokens_ - seconds_; }
   // Usual constraints take 10 to 300 us a token, the slowest of large vocabularies 1 ms.
-  bool spent() const { return seconds_ > kAtOnce + kPerToken * tokens_; }
+  bool spent() const { return left() < 0; }
 
  private:
   static constexpr double kAtOnce = 0.2;

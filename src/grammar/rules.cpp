@@ -527,6 +527,11 @@ Result<std::shared_ptr<const Rules>> RulesBuilder::finish(int32_t root) {
   return std::shared_ptr<const Rules>(std::move(rules_));
 }
 
+bool Rules::counts_parts() const {
+  return std::ranges::any_of(
+      nodes_, [](const Node& node) { return node.kind == Node::Kind::kRepeat && (node.least > 1 || node.most > 1); });
+}
+
 size_t Rules::bytes() const {
   size_t bytes = nodes_.size() * (sizeof(Node) + sizeof(int64_t));
   for (const std::string& loose : loose_ebnfs_) bytes += loose.size();

@@ -52,6 +52,8 @@ class Rules {
   // milliseconds.
   const std::string& loose_ebnf(size_t grammar = 0) const { return loose_ebnfs_[grammar]; }
   bool any_loose() const { return any_loose_; }
+  // Is anything counted that is more than one character? Following such counts may take any time.
+  bool counts_parts() const;
 
  private:
   friend class RulesAnalysis;

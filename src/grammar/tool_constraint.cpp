@@ -68,22 +68,36 @@ json::object python_call(const ToolFunction& function) {
              return one.is_string() && one.get_string() == name;
            });
   };
-  bool any = false;
-  for (const bool wanted : {true, false}) {
-    if (properties == nullptr || !properties->is_object()) break;
+  const auto argument = [](std::string_view before, const auto& member) {
+    json::object value{{"type", "json_schema"}, {"json_schema", member.value()}};
+    return sequence({text_of(fmt::format("{}{}=", before, std::string_view(member.key()))), std::move(value)});
+  };
+  const auto optional = [](json::object content) {
+    return json::object{{"type", "optional"}, {"content", std::move(content)}};
+  };
+  std::vector<const json::key_value_pair*> others;
+  if (properties != nullptr && properties->is_object()) {
     for (const auto& member : properties->get_object()) {
-      const std::string_view name = member.key();
-      if (is_required(name) != wanted) continue;
-      if (!wanted && !any) continue;  // what may be left out has nothing to stand behind
-      json::object value{{"type", "json_schema"}, {"json_schema", member.value()}};
-      json::object one = sequence({text_of(fmt::format("{}{}=", any ? ", " : "", name)), std::move(value)});
-      if (wanted) {
-        elements.emplace_back(std::move(one));
+      if (is_required(member.key())) {
+        elements.emplace_back(argument(elements.empty() ? "" : ", ", member));
       } else {
-        elements.push_back(json::object{{"type", "optional"}, {"content", std::move(one)}});
+        others.push_back(&member);
       }
-      any = true;
     }
+  }
+  const bool any = !elements.empty() || !others.empty();
+  // What may be left out stands behind what is there; where nothing must be, behind the first of them that is.
+  constexpr size_t kMostFirst = 16;
+  json::array firsts;
+  for (size_t first = 0; elements.empty() && first < std::min(others.size(), kMostFirst); ++first) {
+    json::array from_here{argument("", *others[first])};
+    for (size_t i = first + 1; i < others.size(); ++i) from_here.emplace_back(optional(argument(", ", *others[i])));
+    firsts.emplace_back(sequence(std::move(from_here)));
+  }
+  if (!firsts.empty()) {
+    elements.emplace_back(optional(json::object{{"type", "or"}, {"elements", std::move(firsts)}}));
+  } else {
+    for (const json::key_value_pair* member : others) elements.emplace_back(optional(argument(", ", *member)));
   }
   if (elements.empty()) elements.emplace_back(text_of(""));
   json::object call = tag(fmt::format("{}(", function.name), sequence(std::move(elements)), ")");
@@ -264,6 +278,23 @@ json::object channel_call(const AnswerReading& reading) {
   return json::object{{"type", "or"}, {"elements", std::move(calls)}};
 }
 
+// Makes a schema one of objects alone, for arguments are none else. False: it is of none.
+bool as_object(json::value& schema) {
+  if (schema.is_bool()) {
+    if (!schema.get_bool()) return false;
+    schema = json::object();
+  }
+  json::object* object = schema.if_object();
+  if (object == nullptr) return false;
+  const json::value* type = object->if_contains("type");
+  const auto is_object = [](const json::value& one) { return one == "object"; };
+  const json::array* types = type == nullptr ? nullptr : type->if_array();
+  if (type != nullptr && !is_object(*type) && (types == nullptr || std::ranges::none_of(*types, is_object)))
+    return false;
+  (*object)["type"] = "object";
+  return true;
+}
+
 // `said`: the output of the answer without its reasoning.
 StructuredOutput structural_tag(json::object format, const std::optional<StructuredOutput>& said) {
   json::object whole{{"type", "structural_tag"}, {"format", std::move(format)}};
@@ -285,6 +316,13 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
   AnswerReading reading = asked;
   const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools);
   for (ToolFunction& function : reading.functions) {
+    if (!as_object(function.parameters)) {
+      if (function.strict) {
+        return invalid_argument("tool {}: parameters must be the schema of an object", function.name)
+            .with_param("tools");
+      }
+      function.parameters = json::object{{"type", "object"}, {"additionalProperties", true}};
+    }
     Status status = check_whole_schema(function.parameters, limits);
     if (status.ok() && xml != nullptr) status = xml_arguments(function.parameters, *xml, limits).status();
     if (status.ok()) continue;

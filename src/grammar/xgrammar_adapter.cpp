@@ -4,10 +4,12 @@
 // that a part of what was asked for would be ignored, so it is an error.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <random>
@@ -20,11 +22,13 @@
 #include <xgrammar/xgrammar.h>
 
 #include "base/check.h"
+#include "base/leavable_thread.h"
 #include "base/log.h"
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
 #include "grammar/effort.h"
 #include "grammar/mask_cache.h"
+#include "grammar/open_character.h"
 #include "grammar/recogniser.h"
 #include "grammar/regex.h"
 #include "grammar/rules.h"
@@ -68,9 +72,17 @@ struct GrammarVocabulary::Impl {
   int64_t longest_token = 0;  // bytes
   mutable RunTables run_tables;
   mutable MaskCache masks;
+  mutable std::array<std::once_flag, OpenCharacter::kNumPlaces> open_once;
+  mutable std::array<ContinuingTokens, OpenCharacter::kNumPlaces> open_tokens;
   mutable std::atomic<uint64_t> num_constraints = 0;
   const std::vector<std::string>& tokens() const { return info.GetDecodedVocab(); }
   const std::string& token(TokenId id) const { return tokens()[static_cast<size_t>(id)]; }
+  // REQUIRES: a character is open.
+  const ContinuingTokens& continuing(const OpenCharacter& open) const {
+    const size_t place = open.place();
+    std::call_once(open_once[place], [&] { open_tokens[place] = continuing_tokens(open, tokens()); });
+    return open_tokens[place];
+  }
 };
 
 GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
@@ -190,7 +202,9 @@ struct Compiled {
   std::unique_ptr<const CountedRuns> runs;  // null: the grammar counts everything
   uint64_t number;                          // no other constraint of the vocabulary has it
   double kept_mask_seconds;
-  mutable std::atomic<bool> slow = false;  // a mask took long: they are kept from now on
+  bool may_hang = false;                      // nothing bounds what one token takes
+  mutable std::atomic<bool> slow = false;     // a mask took long: they are kept from now on
+  mutable std::atomic<bool> overdue = false;  // one took so long that it was left to itself
 };
 
 class GrammarState final : public TokenConstraint::State {
@@ -207,9 +221,11 @@ class GrammarState final : public TokenConstraint::State {
   }
   GrammarState(const GrammarState& other)
       : compiled_(other.compiled_),
-        matcher_(other.matcher_.Fork()),
+        matcher_(other.overdue_ ? xgrammar::GrammarMatcher(xgrammar::NullObj{}) : other.matcher_.Fork()),
         place_(other.place_),
+        open_(other.open_),
         lost_(other.lost_),
+        overdue_(other.overdue_),
         effort_(other.effort_) {}
 
   std::unique_ptr<State> clone() const override { return std::make_unique<GrammarState>(*this); }
@@ -229,9 +245,16 @@ class GrammarState final : public TokenConstraint::State {
     MaskCache& masks = compiled_->vocabulary->impl().masks;
     const std::string key = place_ && compiled_->slow ? mask_key() : std::string();
     if (!key.empty() && masks.find(key, mask)) return true;
+    const double left = effort_.left();
     const double begin = thread_seconds();
-    if (!make_mask(mask)) return false;
-    if (thread_seconds() - begin < compiled_->kept_mask_seconds) return true;
+    const bool restricts = make_mask(mask);
+    if (overdue_) {
+      std::ranges::fill(mask, 0U);
+      return true;
+    }
+    if (!restricts) return false;
+    const double elsewhere = left - effort_.left();
+    if (thread_seconds() - begin + elsewhere < compiled_->kept_mask_seconds) return true;
     compiled_->slow = true;
     const bool any = std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
     if (!key.empty() && any) masks.keep(key, mask);
@@ -241,6 +264,7 @@ class GrammarState final : public TokenConstraint::State {
   bool accept(TokenId token) override {
     const ThreadTimeSpan span = effort_.span();
     effort_.add_token();
+    if (overdue_) return false;
     const bool is_end = std::ranges::count(end_ids(), token) > 0;
     if (matcher_.IsTerminated()) return is_end;
     std::optional<Recogniser> next;
@@ -255,18 +279,16 @@ class GrammarState final : public TokenConstraint::State {
       }
       if (!accepted) next.reset();  // masks are not kept from here on
     }
-    try {
-      if (!matcher_.AcceptToken(token)) return false;
-    } catch (const std::exception& error) {
-      log_error("a grammar failed in the middle of an answer: {}", error.what());
-      return false;
+    if (!matcher_accepts(token) && (is_end || !runs_over(token))) return false;
+    if (!is_end) {
+      place_ = std::move(next);
+      open_.push(compiled_->vocabulary->impl().token(token));
     }
-    if (!is_end) place_ = std::move(next);
     return true;
   }
 
   Status trouble() const override {
-    if (!lost_ && !effort_.spent()) return {};
+    if (!lost_ && !overdue_ && !compiled_->overdue && !effort_.spent()) return {};
     return invalid_argument("The structured output can be read in too many ways at once: following it takes too long.")
         .with_param("structured_outputs");
   }
@@ -281,21 +303,112 @@ class GrammarState final : public TokenConstraint::State {
     return std::to_string(compiled_->number) + ' ' + place_->signature(compiled_->vocabulary->impl().longest_token);
   }
 
+  // What the matcher does with its own memory alone, on a thread that can be left to it where that may take any time.
+  // False: it was left.
+  bool ask_matcher(const std::function<void(xgrammar::GrammarMatcher&)>& ask) {
+    const auto guarded = [ask](xgrammar::GrammarMatcher& matcher) {
+      try {
+        ask(matcher);
+      } catch (const std::exception& error) {
+        log_error("a grammar failed in the middle of an answer: {}", error.what());
+      }
+    };
+    if (!compiled_->may_hang) {
+      guarded(matcher_);
+      return true;
+    }
+    constexpr int kMostLeft = 4;
+    thread_local LeavableThread thread;
+    if (LeavableThread::num_left() < kMostLeft) {
+      const auto took = thread.run([guarded, matcher = matcher_, compiled = compiled_]() mutable { guarded(matcher); },
+                                   effort_.left());
+      if (took) {
+        effort_.add_seconds(*took);
+        return true;
+      }
+      compiled_->overdue = true;
+    }
+    overdue_ = true;
+    matcher_ = xgrammar::GrammarMatcher(xgrammar::NullObj{});
+    return false;
+  }
+
+  bool matcher_accepts(TokenId token) {
+    const auto accepted = std::make_shared<bool>(false);
+    const bool answered =
+        ask_matcher([accepted, token](xgrammar::GrammarMatcher& matcher) { *accepted = matcher.AcceptToken(token); });
+    return answered && *accepted;
+  }
+
+  // The matcher's mask; false: it allows everything, and nothing is written. Nothing is allowed where it failed or was
+  // left.
+  bool fill(std::span<uint32_t> mask) {
+    struct Filled {
+      std::vector<uint32_t> mask;
+      bool restricts = true;
+    };
+    const auto filled = std::make_shared<Filled>();
+    filled->mask.resize(mask.size());
+    const auto ask = [filled](xgrammar::GrammarMatcher& matcher) {
+      int64_t shape = std::ssize(filled->mask);
+      DLTensor tensor{};
+      tensor.data = filled->mask.data();
+      tensor.device = {kDLCPU, 0};
+      tensor.ndim = 1;
+      tensor.dtype = {kDLInt, 32, 1};
+      tensor.shape = &shape;
+      try {
+        filled->restricts = matcher.FillNextTokenBitmask(&tensor);
+      } catch (...) {
+        std::ranges::fill(filled->mask, 0U);  // no token is left, and the answer ends with an error
+        throw;
+      }
+    };
+    if (!ask_matcher(ask)) {
+      std::ranges::fill(mask, 0U);
+      return true;
+    }
+    if (!filled->restricts) return false;
+    std::ranges::copy(filled->mask, mask.begin());
+    return true;
+  }
+
+  // Whether the token ends a character that was begun where the matcher wants no more of it: a budget of reasoning may
+  // be spent within one. Such a token is the text's, and not the matcher's.
+  bool runs_over(TokenId token) {
+    if (!open_.is_open() || overdue_ || token < 0 || token >= vocab_size()) return false;
+    const ContinuingTokens& tokens = compiled_->vocabulary->impl().continuing(open_);
+    const auto bit = static_cast<size_t>(token);
+    if ((tokens.within[bit / kWordBits] >> (bit % kWordBits) & 1) == 0) return false;
+    std::vector<uint32_t> mask(tokens.within.size());
+    return fill(mask) && !overdue_ && !intersects(mask, tokens.continuing);
+  }
+
+  static bool intersects(std::span<const uint32_t> a, std::span<const uint32_t> b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if ((a[i] & b[i]) != 0) return true;
+    }
+    return false;
+  }
+
+  // Within a character only what goes on with it: free text around marks allows any token there, and accepts these.
+  void keep_character(std::span<uint32_t> mask) const {
+    const ContinuingTokens& tokens = compiled_->vocabulary->impl().continuing(open_);
+    if (intersects(mask, tokens.continuing)) {
+      for (size_t i = 0; i < mask.size(); ++i) mask[i] &= tokens.continuing[i];
+    } else if (std::ranges::any_of(tokens.within, [](uint32_t word) { return word != 0; })) {
+      std::ranges::copy(tokens.within, mask.begin());  // as runs_over() has it
+    }
+  }
+
   // As allowed().
   bool make_mask(std::span<uint32_t> mask) {
-    int64_t shape = static_cast<int64_t>(mask.size());
-    DLTensor tensor{};
-    tensor.data = mask.data();
-    tensor.device = {kDLCPU, 0};
-    tensor.ndim = 1;
-    tensor.dtype = {kDLInt, 32, 1};
-    tensor.shape = &shape;
-    try {
-      if (!matcher_.FillNextTokenBitmask(&tensor) && !counts()) return false;
-    } catch (const std::exception& error) {
-      log_error("a grammar failed in the middle of an answer: {}", error.what());
-      std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
+    if (!fill(mask)) {
+      if (!counts() && !open_.is_open()) return false;
+      std::ranges::fill(mask, ~0U);
     }
+    if (overdue_) return true;
+    if (open_.is_open()) keep_character(mask);
     const size_t rest = static_cast<size_t>(vocab_size()) % kWordBits;
     if (rest != 0) mask.back() &= (uint32_t{1} << rest) - 1;
     if (counts()) {
@@ -316,7 +429,9 @@ class GrammarState final : public TokenConstraint::State {
   std::shared_ptr<const Compiled> compiled_;
   xgrammar::GrammarMatcher matcher_;
   std::optional<Recogniser> place_;  // none: the rules are not known, or cannot be followed
+  OpenCharacter open_;               // that the text ends within
   bool lost_ = false;                // it cannot be followed any more
+  bool overdue_ = false;             // the matcher was left to what it does, and is another thread's
   Effort effort_;
 };
 
@@ -497,6 +612,8 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& output, co
       translation.check = [rules](std::string_view answer) { return check_by_rules(rules, answer); };
     }
   }
+  compiled->may_hang =
+      compiled->rules == nullptr || output.kind == StructuredOutput::Kind::kGrammar || compiled->rules->counts_parts();
   std::string warnings;
   xgrammar::warnings = &warnings;
   struct Unset {

@@ -127,8 +127,10 @@ void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, Token
   while (taken < result.tokens.size() && event.finish == FinishReason::kNone) {
     const TokenId token = result.tokens[taken++];
     sequence.tokens.push_back(token);
-    const bool may_stop = sequence.num_output_tokens() >= params.min_tokens;
     const bool is_eos = contains(sequence.eos_ids, token);
+    // A structured output that is complete has no other tokens left.
+    const bool is_whole = is_eos && params.structured_output.has_value();
+    const bool may_stop = is_whole || sequence.num_output_tokens() >= params.min_tokens;
     if (may_stop && (is_eos || params.stop_token_ids.contains(token))) {
       event.finish = FinishReason::kStop;
       event.stop_token = token;

@@ -596,8 +596,9 @@ Result<std::shared_ptr<const grammar::AnswerReading>> Generator::read_answer(con
     reading->parallel = request.parallel_tool_calls && request.tool_choice != grammar::ToolChoice::kNamed;
     reading->mistral_args = engine_.text().chat_template.find("[ARGS]") != std::string::npos;
   }
-  if (reading->plain()) return std::shared_ptr<const grammar::AnswerReading>();
   SamplingParams& params = options.params;
+  if (params.structured_output) reading->choice = grammar::ToolChoice::kNone;  // all that is said is that
+  if (reading->plain()) return std::shared_ptr<const grammar::AnswerReading>();
   QUIRE_ASSIGN_OR_RETURN(params.structured_output,
                          grammar::constraint_of(*reading, params.structured_output, grammar::GrammarLimits{}));
   if (reading->reads_tools()) options.structured_field = "tools";

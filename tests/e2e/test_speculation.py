@@ -35,7 +35,7 @@ FEATURES = {
     "short": {"max_tokens": 7},
     "prediction": {"prediction": {"type": "content", "content": " three, one, two, five, four; one, two, three, one"}},
     "salt": {"cache_salt": "mine"},
-    "priority": {"timeout": 60},
+    "priority": {"timeout": 60 * harness.SLOWDOWN},
 }
 
 

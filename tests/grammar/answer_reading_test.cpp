@@ -253,16 +253,56 @@ TEST(AnswerReading, AParametersTextMeansWhatItsSchemaSays) {
 }
 
 TEST(AnswerReading, PythonsLiteralsAreRead) {
+  AnswerReading reading = reading_of(ToolFormat::kPythonic);
+  reading.functions = {{"f", json::object(), false}, {"h", json::object(), false}};
   const Read read = read_every_way(
-      reading_of(ToolFormat::kPythonic),
-      R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9", g='it''), h()])");
+      reading, R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9", g='it''), h()])");
   EXPECT_THAT(read.calls, IsEmpty()) << "an unterminated string";
-  const Read good =
-      read_every_way(reading_of(ToolFormat::kPythonic),
-                     R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9"), h()])");
+  const Read good = read_every_way(
+      reading, R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9"), h()])");
   ASSERT_EQ(good.calls.size(), 2U);
   EXPECT_EQ(good.calls[0].arguments,
             parsed(R"({"a":true,"b":null,"c":-1500.0,"d":[1,"x",[2]],"e":{"k":false},"f":"q\"\né"})"));
+  const Read escapes = read_every_way(reading, R"([f(a="\ud83d\ude00", b="\b\f")])");
+  ASSERT_EQ(escapes.calls.size(), 1U);
+  EXPECT_EQ(escapes.calls[0].arguments, parsed(R"({"a":"😀","b":"\b\f"})"));
+}
+
+TEST(AnswerReading, WhatNamesNoFunctionIsText) {
+  // A format without marks: JSON may be what is said.
+  for (const char* text : {R"({"name": "Bob", "age": 3})", R"({"name": "get_time", "age": 3})",
+                           R"({"name": "delete_everything", "parameters": {"x": 1}})"}) {
+    const Read read = read_every_way(reading_of(ToolFormat::kLlama3Json), text);
+    EXPECT_THAT(read.calls, IsEmpty()) << text;
+    EXPECT_EQ(read.content, text);
+  }
+  EXPECT_EQ(
+      read_every_way(reading_of(ToolFormat::kLlama3Json), R"({"parameters": {}, "name": "get_time"})").calls.size(),
+      1U);
+  for (const auto& [format, text] :
+       {std::pair(ToolFormat::kHermes, R"(<tool_call>{"name": "other", "arguments": {}}</tool_call>)"),
+        {ToolFormat::kPythonic, "[other(a=1)]"}}) {
+    const Read read = read_every_way(reading_of(format), text);
+    EXPECT_THAT(read.calls, IsEmpty()) << text;
+    EXPECT_EQ(read.content, text);
+  }
+}
+
+TEST(AnswerReading, OfSeveralCallsTheFirstIsLeftWhereThereIsToBeOne) {
+  for (const auto& [format, text] :
+       {std::pair(ToolFormat::kLlama3Json,
+                  R"({"name": "get_weather", "parameters": {"a": 1}}; {"name": "get_time", "parameters": {}})"),
+        {ToolFormat::kPythonic, "[get_weather(a=1), get_time()]"},
+        {ToolFormat::kHermes,
+         "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"a\": 1}}</tool_call><tool_call>{\"name\": "
+         "\"get_time\", \"arguments\": {}}</tool_call>"}}) {
+    AnswerReading reading = reading_of(format);
+    EXPECT_EQ(read_every_way(reading, text).calls.size(), 2U) << text;
+    reading.parallel = false;
+    const Read read = read_every_way(reading, text);
+    ASSERT_EQ(read.calls.size(), 1U) << text;
+    EXPECT_EQ(read.calls[0].arguments, parsed(R"({"a": 1})"));
+  }
 }
 
 TEST(AnswerReading, ReasoningIsToldApart) {

@@ -328,8 +328,8 @@ TEST_F(BatchTest, AFileIsAnsweredWithoutAServerAndGoneOnWith) {
     EXPECT_TRUE(ids.insert(text_of(answer.at("custom_id"))).second);
   }
   EXPECT_EQ(ids.size(), 20u);
-  EXPECT_FALSE(check_batch_file(folder_.file("bad.jsonl", "{}\n")).ok());
-  EXPECT_EQ(check_batch_file(folder_.path() + "/nowhere").code(), StatusCode::kNotFound);
+  EXPECT_FALSE(check_batch_files(folder_.file("bad.jsonl", "{}\n"), folder_.path() + "/fresh").ok());
+  EXPECT_EQ(check_batch_files(folder_.path() + "/nowhere", folder_.path() + "/fresh").code(), StatusCode::kNotFound);
 }
 
 // --------------------------------------------------------------------------------------------------------- multipart
