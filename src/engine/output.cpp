@@ -133,6 +133,16 @@ void OutputProcessor::read(size_t from, OutputDelta& delta) {
                  .cumulative_logprob = delta.cumulative_logprob});
 }
 
+// Counts a token that came where there was reasoning, or not.
+void OutputProcessor::count_reasoning(bool began, OutputDelta& delta) {
+  if (!began || !parser_->in_reasoning()) {
+    num_held_reasoning_ = 0;
+    return;
+  }
+  ++num_held_reasoning_;
+  if (!parser_->holds_mark()) delta.num_reasoning_tokens += std::exchange(num_held_reasoning_, 0);
+}
+
 bool OutputProcessor::shows(TokenId token) const {
   return hides_special_ == nullptr || !hides_special_->is_special(token) ||
          grammar::is_mark(hides_special_->token_bytes(token));
@@ -168,6 +178,7 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
 }
 
 void OutputProcessor::finish_reading(OutputDelta& delta) {
+  delta.num_reasoning_tokens += std::exchange(num_held_reasoning_, 0);
   grammar::AnswerPiece rest;
   parser_->finish(rest);
   OutputDelta last{.text = std::move(rest.content),
@@ -210,7 +221,7 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);
     const bool was_reasoning = parser_ != nullptr && parser_->in_reasoning();
     if (parser_) read(from, delta);
-    if (was_reasoning && parser_->in_reasoning()) ++delta.num_reasoning_tokens;
+    if (parser_) count_reasoning(was_reasoning, delta);
     if (stopped) return std::move(finish());
   }
   if (event.finish == FinishReason::kNone) return delta;

@@ -63,6 +63,7 @@ class OutputProcessor {
  private:
   bool release_text(const std::string& fresh, bool last, OutputDelta& delta);
   void read(size_t from, OutputDelta& delta);
+  void count_reasoning(bool began, OutputDelta& delta);
   bool shows(TokenId token) const;
   OutputDelta process_text(TokenEvent event);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
@@ -79,7 +80,8 @@ class OutputProcessor {
   const text::Tokenizer* hides_special_ = nullptr;  // of such an answer: special tokens that are no marks are left out
   std::vector<std::string> stop_;
   bool include_stop_;
-  std::string held_;  // text that may be the beginning of a stop string
+  std::string held_;                // text that may be the beginning of a stop string
+  int64_t num_held_reasoning_ = 0;  // tokens that are reasoning, unless they turn out to be of the mark behind it
   int32_t min_tokens_;
   int32_t num_tokens_ = 0;
   bool keep_logprobs_;

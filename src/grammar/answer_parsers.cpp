@@ -253,6 +253,7 @@ class ReasoningParser final : public AnswerParser {
     rest_->finish(out);
   }
   bool in_reasoning() const override { return state_ == State::kInside; }
+  bool holds_mark() const override { return !held_.empty(); }
 
  private:
   enum class State : uint8_t { kBefore, kInside, kBehind };

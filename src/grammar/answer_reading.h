@@ -125,6 +125,8 @@ class AnswerParser {
   virtual void finish(AnswerPiece& out) = 0;
   // Whether what comes next is reasoning, for all that is known.
   virtual bool in_reasoning() const { return false; }
+  // Whether the end of what has come may be the beginning of the mark behind it.
+  virtual bool holds_mark() const { return false; }
 };
 
 // `reading` must outlive it.

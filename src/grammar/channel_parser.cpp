@@ -32,6 +32,7 @@ class ChannelParser final : public AnswerParser {
     held_.clear();
   }
 
+  bool holds_mark() const override { return !held_.empty(); }
   bool in_reasoning() const override { return in_message_ && channel_ == Channel::kAnalysis; }
 
  private:

@@ -107,6 +107,13 @@ TEST(Output, StopStringsDoNotCountBeforeMinTokens) {
   EXPECT_EQ(feed("abababab", params, {1}).text, "ababa");
 }
 
+TEST(Output, AStopStringThatEndsBehindMinTokensMayBeginBefore) {
+  for (const size_t at_once : {1, 3, 8}) {
+    EXPECT_EQ(feed("xyxyzxy", {.min_tokens = 4, .stop = {"xyz"}}, {at_once}).text, "xy") << at_once;
+    EXPECT_EQ(feed("xyzxyzq", {.min_tokens = 3, .stop = {"xyz"}}, {at_once}).text, "xyz") << "none ends within them";
+  }
+}
+
 TEST(Output, TheStopTokenItselfIsNotPartOfTheText) {
   const ByteTokenizer tokenizer;
   for (const bool include : {false, true}) {
