@@ -44,7 +44,9 @@ class XmlCallParser final : public AnswerParser {
   void finish(AnswerPiece& out) override {
     if (state_ == State::kText || (state_ == State::kOpen && !any_)) {
       out.content += (state_ == State::kOpen ? std::string(format_.open) + around_ : std::string()) + held_;
-    } else if (state_ == State::kCall || state_ == State::kValue) {
+    } else if (state_ == State::kName) {
+      if (!any_) out.content += std::string(format_.open) + around_ + std::string(format_.call) + held_;
+    } else if (state_ != State::kOpen) {  // cut within a call: the parameters that are whole
       writer_.arguments(first_ ? "{}" : "}", out);
     }
     held_.clear();

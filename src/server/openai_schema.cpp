@@ -44,6 +44,7 @@ constexpr RefusedField kRefusedFields[] = {
     {"web_search_options", is_falsy, "this server does not search the web"},
     {"logits_processors", is_falsy, "code from a request is never run"},
     {"logprob_token_ids", is_falsy, "it is not built yet"},
+    {"guided_whitespace_pattern", is_null, "white space is JSON's"},
     {"truncation_side", is_null, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
     {"return_prompt_text", is_falsy, "it is not built yet"},

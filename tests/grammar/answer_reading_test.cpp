@@ -252,6 +252,21 @@ TEST(AnswerReading, AParametersTextMeansWhatItsSchemaSays) {
   EXPECT_EQ(read.calls[0].arguments, parsed(R"({"city":"42","days":42,"tags":["a",1],"other":"two\nlines"})"));
 }
 
+TEST(AnswerReading, ACallOfElementsThatIsCutHasTheParametersThatAreWhole) {
+  const AnswerReading reading = reading_of(ToolFormat::kGlm);
+  const std::string whole =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</"
+      "arg_key>\n<arg_value>3";
+  for (size_t length = whole.find("Paris</arg_value>") + 17; length <= whole.size(); ++length) {
+    const Read read = read_every_way(reading, whole.substr(0, length));
+    ASSERT_EQ(read.calls.size(), 1U) << length;
+    EXPECT_EQ(read.calls[0].arguments, parsed(R"({"city":"Paris"})")) << length;
+  }
+  const Read early = read_every_way(reading, "<tool_call>get_wea");
+  EXPECT_THAT(early.calls, IsEmpty());
+  EXPECT_EQ(early.content, "<tool_call>get_wea");
+}
+
 TEST(AnswerReading, PythonsLiteralsAreRead) {
   AnswerReading reading = reading_of(ToolFormat::kPythonic);
   reading.functions = {{"f", json::object(), false}, {"h", json::object(), false}};
