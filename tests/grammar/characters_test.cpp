@@ -101,7 +101,7 @@ TEST(Characters, ThatABudgetOfReasoningEndsWithinAreCompleted) {
   }
 }
 
-// Case P5's kin: nothing shows how long it takes until the answer is far enough.
+// Case G4, where nothing shows how long it takes until the answer is far enough.
 TEST(Characters, WhatTakesTooLongInOneStepKeepsNobodyWaiting) {
   const std::string begin = "the quick brown fox jumps over it and 1234567890 %& the quick brown fox jumps over it";
   const StructuredOutput output{.kind = StructuredOutput::Kind::kRegex, .text = begin + "(?:(?:[^z]|){2,}|b){0,10}1a"};
