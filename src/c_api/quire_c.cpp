@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -77,7 +78,7 @@ namespace {
 // What version 1 of each struct had: the least that a caller knows of it.
 constexpr size_t kEngineOptionsSize = sizeof(quire_engine_options);
 constexpr size_t kRequestOptionsSize = sizeof(quire_request_options);
-constexpr size_t kUpdateSize = sizeof(quire_update);
+constexpr size_t kUpdateSize = offsetof(quire_update, prompt_logprob_tokens);
 
 quire_code code_of(const Status& status) {
   return static_cast<quire_code>(status.code());

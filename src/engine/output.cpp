@@ -81,7 +81,7 @@ OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const Samplin
       keep_logprobs_(keep_logprobs),
       deterministic_(params.deterministic) {
   if (tokenizer == nullptr || !params.detokenize) return;
-  tokenizer_ = tokenizer;
+  if (!params.skip_special_tokens) shows_special_ = tokenizer;
   if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
   // Marks of calls and of reasoning may be special tokens.
   if (parser_ != nullptr && params.skip_special_tokens) hides_special_ = tokenizer;
@@ -155,8 +155,9 @@ void OutputProcessor::check_structured_output(OutputDelta& delta) {
   if (delta.finish != FinishReason::kStop) return;
   const bool was_cut = !std::holds_alternative<std::monostate>(delta.stop_reason);
   if (was_cut && !constraint_->whole_only()) return;
-  const Status status =
-      constraint_->check(std::string_view(answer_).substr(0, answer_.size() - std::min(end_bytes_, answer_.size())));
+  std::string_view said = answer_;
+  if (said.ends_with(end_text_)) said.remove_suffix(end_text_.size());
+  const Status status = constraint_->check(said);
   if (status.ok()) return;
   delta.finish = FinishReason::kError;
   delta.stop_reason = std::monostate();
@@ -216,8 +217,11 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     if (!shows(event.tokens[i])) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
     const size_t from = delta.text.size();
-    const bool is_special = constraint_ != nullptr && tokenizer_->is_special(event.tokens[i]);
-    end_bytes_ = is_special ? end_bytes_ + tokenizer_->token_bytes(event.tokens[i]).size() : 0;
+    if (shows_special_ != nullptr && constraint_ != nullptr) {
+      const std::string bytes = shows_special_->token_bytes(event.tokens[i]);
+      const bool is_end = shows_special_->is_special(event.tokens[i]) && !grammar::is_mark(bytes);
+      is_end ? static_cast<void>(end_text_ += bytes) : end_text_.clear();
+    }
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);
     const bool was_reasoning = parser_ != nullptr && parser_->in_reasoning();
     if (parser_) read(from, delta);

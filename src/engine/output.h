@@ -72,8 +72,8 @@ class OutputProcessor {
 
   std::shared_ptr<const TokenConstraint> constraint_;  // that the answer must have
   std::string answer_;                                 // so far, where it must have one
-  size_t end_bytes_ = 0;                               // of special tokens that are shown at its end
-  const text::Tokenizer* tokenizer_ = nullptr;
+  std::string end_text_;                               // of special tokens at its end, where they are shown
+  const text::Tokenizer* shows_special_ = nullptr;     // they are
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;
   std::unique_ptr<grammar::AnswerParser> parser_;   // of an answer that is read

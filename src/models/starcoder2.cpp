@@ -40,6 +40,10 @@ Result<ModelConfig> read_starcoder2_gguf(const checkpoint::Checkpoint& checkpoin
                                                                      .activation = Activation::kGeluTanh}));
   out.architecture = "Starcoder2ForCausalLM";
   out.mlp_bias = reader.has_tensor_that_ends_with(".mlp.c_fc.bias");
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, reader.window());
+  if (window)
+    set_layer_windows(
+        *window, [](int32_t) { return true; }, out);
   return out;
 }
 

@@ -49,11 +49,12 @@ Result<PartialFile> PartialFile::open(const std::filesystem::path& path, uint64_
   const int file = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return failed(partial, "cannot be written");
   PartialFile out(path, purpose, bytes, file);
-  // One writer: of another that has just finished the file here has its final name by now.
+  // One writer, where the file system has locks. Of one that has just finished, the file has its final name by now.
   struct stat held {};
   struct stat named {};
-  if (::flock(file, LOCK_EX | LOCK_NB) != 0 || ::fstat(file, &held) != 0 || ::stat(partial.c_str(), &named) != 0 ||
-      held.st_ino != named.st_ino || held.st_dev != named.st_dev) {
+  const bool is_locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (is_locked || ::fstat(file, &held) != 0 || ::stat(partial.c_str(), &named) != 0 || held.st_ino != named.st_ino ||
+      held.st_dev != named.st_dev) {
     return invalid_argument("{} is being written by another process: wait for it, or choose another name",
                             path.string());
   }

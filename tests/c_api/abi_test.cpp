@@ -144,6 +144,18 @@ TEST_F(AbiTest, LogProbabilitiesOfThePromptAndAReceiptComeWithTheAnswer) {
   EXPECT_EQ(receipts[0], receipts[1]);
 }
 
+TEST_F(AbiTest, WhoKnowsTheFirstVersionAloneIsAnswered) {
+  quire_request* request = submit(asked(kEight));
+  quire_update update = {};
+  update.struct_size = offsetof(quire_update, prompt_logprob_tokens);
+  update.receipt = "mine";
+  size_t num_tokens = 0;
+  while (quire_poll(request, -1, &update) == QUIRE_POLL_UPDATE) num_tokens += update.num_tokens;
+  quire_request_destroy(request);
+  EXPECT_EQ(num_tokens, 8U);
+  EXPECT_STREQ(update.receipt, "mine");
+}
+
 TEST_F(AbiTest, TokensThatTheFirstOfSeveralAnswersComputedWereNotFound) {
   const int32_t fresh[] = {9, 8, 7, 6, 5};
   quire_request_options options = asked(R"({"n": 3, "max_tokens": 2, "ignore_eos": true, "seed": 1})");

@@ -91,6 +91,34 @@ class Structured(harness.ServerTest):
         self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), whole)
         check_small(self, whole)
 
+    def test_end_tokens_are_no_part_of_it(self):
+        for shown in (False, True):
+            for more in ({}, {"include_stop_str_in_output": True}, {"min_tokens": 10}):
+                answer = self.server.answer("/v1/completions", {"prompt": "a", "max_tokens": 20, "structured_outputs": {"regex": "ab"},
+                                                                "skip_special_tokens": not shown, **more})
+                choice = answer["choices"][0]
+                end = "<|im_end|>" if shown and "include_stop_str_in_output" in more else ""
+                self.assertEqual((choice["text"], choice["finish_reason"]), ("ab" + end, "stop"), more)
+                self.assertLessEqual(answer["usage"]["completion_tokens"], 3)
+
+    def test_an_output_beside_tools_is_what_is_said(self):
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
+        schema = {"type": "object", "properties": {"name": {"enum": ["get_weather", "Bob"]}, "arguments": {"enum": [1]}},
+                  "required": ["name", "arguments"], "additionalProperties": False}
+        answer = self.server.answer("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Who?"}], "tools": tools, "max_tokens": 60,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}})
+        message = answer["choices"][0]["message"]
+        self.assertFalse(message.get("tool_calls"))
+        self.assertEqual(json.loads(message["content"])["arguments"], 1)
+
+    def test_a_token_that_cuts_a_character_beside_tools_is_gone_on_with(self):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+        bias = {str(number): 100 for number in range(1000, 1080)} | {"10813": 101}  # bytes F0 9F above all
+        answer = self.server.answer("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "hi"}], "tools": tools, "max_tokens": 6, "temperature": 0, "logit_bias": bias})
+        self.assertNotIn("\ufffd", answer["choices"][0]["message"]["content"].rstrip("\ufffd"))
+
     def test_json_objects(self):
         answer = self.chat(response_format={"type": "json_object"}, extra={})
         if answer.choices[0].finish_reason == "stop":
