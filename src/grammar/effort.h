@@ -18,8 +18,9 @@ class Effort {
   // Usual constraints take 10 to 300 us a token, the slowest of large vocabularies 1 ms.
   bool spent() const { return left() < 0; }
 
- private:
   static constexpr double kAtOnce = 0.2;
+
+ private:
   static constexpr double kPerToken = 0.004;
 
   double seconds_ = 0;

@@ -320,8 +320,10 @@ class GrammarState final : public TokenConstraint::State {
     constexpr int kMostLeft = 4;
     thread_local LeavableThread thread;
     if (LeavableThread::num_left() < kMostLeft) {
-      const auto took = thread.run([guarded, matcher = matcher_, compiled = compiled_]() mutable { guarded(matcher); },
-                                   effort_.left());
+      // What is a little too slow ends its own answer, and nobody else's.
+      const double most = std::max(effort_.left(), Effort::kAtOnce);
+      const auto took =
+          thread.run([guarded, matcher = matcher_, compiled = compiled_]() mutable { guarded(matcher); }, most);
       if (took) {
         effort_.add_seconds(*took);
         return true;
