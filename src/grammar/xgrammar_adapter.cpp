@@ -202,6 +202,7 @@ struct Compiled {
   std::unique_ptr<const CountedRuns> runs;  // null: the grammar counts everything
   uint64_t number;                          // no other constraint of the vocabulary has it
   double kept_mask_seconds;
+  bool counts_tokens = false;                 // what may follow is not told by the text alone: no mask is kept
   bool may_hang = false;                      // nothing bounds what one token takes
   mutable std::atomic<bool> slow = false;     // a mask took long: they are kept from now on
   mutable std::atomic<bool> overdue = false;  // one took so long that it was left to itself
@@ -215,7 +216,7 @@ class GrammarState final : public TokenConstraint::State {
     constexpr int64_t kLittleWork = 200'000;
     if (counts()) {
       place_.emplace(compiled_->rules);
-    } else if (compiled_->rules != nullptr && compiled_->slow) {
+    } else if (compiled_->rules != nullptr && compiled_->slow && !compiled_->counts_tokens) {
       place_.emplace(compiled_->rules, kLittleWork);
     }
   }
@@ -243,7 +244,8 @@ class GrammarState final : public TokenConstraint::State {
       return true;
     }
     MaskCache& masks = compiled_->vocabulary->impl().masks;
-    const std::string key = place_ && compiled_->slow ? mask_key() : std::string();
+    const bool keeps = place_ && compiled_->slow && !compiled_->counts_tokens;
+    const std::string key = keeps ? mask_key() : std::string();
     if (!key.empty() && masks.find(key, mask)) return true;
     const double left = effort_.left();
     const double begin = thread_seconds();
@@ -614,6 +616,7 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& output, co
       translation.check = [rules](std::string_view answer) { return check_by_rules(rules, answer); };
     }
   }
+  compiled->counts_tokens = translation.structural_tag.find("\"max_tokens\"") != std::string::npos;
   compiled->may_hang =
       compiled->rules == nullptr || output.kind == StructuredOutput::Kind::kGrammar || compiled->rules->counts_parts();
   std::string warnings;

@@ -101,6 +101,39 @@ TEST(Characters, ThatABudgetOfReasoningEndsWithinAreCompleted) {
   }
 }
 
+TEST(Characters, MasksThatAreKeptAreThoseOfTheBudgetToo) {
+  AnswerReading reading;
+  reading.reasoning = ReasoningFormat::kThink;
+  reading.begun = true;
+  reading.reasoning_budget = 5;
+  const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
+  ASSERT_TRUE(output.ok() && output->has_value());
+  GrammarLimits keeps;
+  keeps.kept_mask_seconds = 0;
+  GrammarLimits keeps_none;
+  keeps_none.kept_mask_seconds = 1e9;
+  const auto kept = compile_constraint(**output, keeps, qwen().vocabulary);
+  const auto fresh = compile_constraint(**output, keeps_none, qwen().vocabulary);
+  ASSERT_TRUE(kept.ok() && fresh.ok());
+  const auto tokens = qwen().tokenizer->encode("one two three four five</think>\n\nThe answer is\n\n\n\nthis.", false);
+  for (int round = 0; round < 3; ++round) {
+    const auto a = kept->constraint->start();
+    const auto b = fresh->constraint->start();
+    std::vector<uint32_t> of_a((static_cast<size_t>(qwen().vocab_size) + 31) / 32);
+    std::vector<uint32_t> of_b = of_a;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const bool some_a = a->allowed(of_a);
+      const bool some_b = b->allowed(of_b);
+      ASSERT_EQ(some_a, some_b) << round << " " << i;
+      if (!some_a) std::ranges::copy(of_b, of_a.begin());
+      ASSERT_EQ(of_a, of_b) << round << " " << i << " " << qwen().tokenizer->token_bytes(tokens[i]);
+      const bool accepted = a->accept(tokens[i]);
+      ASSERT_EQ(accepted, b->accept(tokens[i])) << round << " " << i;
+      if (!accepted) break;
+    }
+  }
+}
+
 // Case G4, where nothing shows how long it takes until the answer is far enough.
 TEST(Characters, WhatTakesTooLongInOneStepKeepsNobodyWaiting) {
   const std::string begin = "the quick brown fox jumps over it and 1234567890 %& the quick brown fox jumps over it";
