@@ -1,26 +1,20 @@
 #include "base/leavable_thread.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <mutex>
 #include <utility>
+
+#include "base/thread_clock.h"
+#include "base/thread_pool.h"
 
 namespace quire {
 namespace {
 
 std::atomic<int> left_threads = 0;
-
-double seconds_of(clockid_t clock) {
-  std::timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
 
 }  // namespace
 
@@ -28,14 +22,14 @@ struct LeavableThread::Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::function<void()> work;  // guarded by mutex, like all below; empty: there is none, or it is done
-  pid_t id = 0;
+  int32_t number = 0;
   bool ends = false;
   bool left = false;
 
   // The thread's.
   void serve() {
     std::unique_lock lock(mutex);
-    id = gettid();
+    number = this_thread_number();
     while (true) {
       changed.wait(lock, [this] { return ends || work; });
       if (!work) return;
@@ -76,7 +70,7 @@ std::optional<double> LeavableThread::run(std::function<void()> work, double mos
     if (seconds_of(clock) - begin <= most_seconds) continue;
     shared_->left = true;
     ++left_threads;
-    setpriority(PRIO_PROCESS, static_cast<id_t>(shared_->id), 19);  // Linux: of the thread
+    give_way_to_other_threads(GivesWay::kAll, shared_->number);
     lock.unlock();
     thread_.detach();
     shared_.reset();

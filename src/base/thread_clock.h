@@ -5,11 +5,15 @@
 
 namespace quire {
 
+inline double seconds_of(clockid_t clock) {
+  std::timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 // Of the calling thread since it began.
 inline double thread_seconds() {
-  std::timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // Adds the calling thread's time, for as long as this lives, to a sum.

@@ -316,14 +316,8 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
   AnswerReading reading = asked;
   const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools);
   for (ToolFunction& function : reading.functions) {
-    if (!as_object(function.parameters)) {
-      if (function.strict) {
-        return invalid_argument("tool {}: parameters must be the schema of an object", function.name)
-            .with_param("tools");
-      }
-      function.parameters = json::object{{"type", "object"}, {"additionalProperties", true}};
-    }
-    Status status = check_whole_schema(function.parameters, limits);
+    Status status = as_object(function.parameters) ? check_whole_schema(function.parameters, limits)
+                                                   : invalid_argument("parameters must be the schema of an object");
     if (status.ok() && xml != nullptr) status = xml_arguments(function.parameters, *xml, limits).status();
     if (status.ok()) continue;
     if (function.strict) {

@@ -250,10 +250,6 @@ class GrammarState final : public TokenConstraint::State {
     const double left = effort_.left();
     const double begin = thread_seconds();
     const bool restricts = make_mask(mask);
-    if (overdue_) {
-      std::ranges::fill(mask, 0U);
-      return true;
-    }
     if (!restricts) return false;
     const double elsewhere = left - effort_.left();
     if (thread_seconds() - begin + elsewhere < compiled_->kept_mask_seconds) return true;
@@ -305,27 +301,43 @@ class GrammarState final : public TokenConstraint::State {
     return std::to_string(compiled_->number) + ' ' + place_->signature(compiled_->vocabulary->impl().longest_token);
   }
 
-  // What the matcher does with its own memory alone, on a thread that can be left to it where that may take any time.
-  // False: it was left.
-  bool ask_matcher(const std::function<void(xgrammar::GrammarMatcher&)>& ask) {
-    const auto guarded = [ask](xgrammar::GrammarMatcher& matcher) {
-      try {
-        ask(matcher);
-      } catch (const std::exception& error) {
-        log_error("a grammar failed in the middle of an answer: {}", error.what());
-      }
-    };
-    if (!compiled_->may_hang) {
-      guarded(matcher_);
+  static bool accept_by(xgrammar::GrammarMatcher& matcher, TokenId token) {
+    try {
+      return matcher.AcceptToken(token);
+    } catch (const std::exception& error) {
+      log_error("a grammar failed in the middle of an answer: {}", error.what());
+      return false;
+    }
+  }
+
+  // False: everything is allowed.
+  static bool fill_by(xgrammar::GrammarMatcher& matcher, std::span<uint32_t> mask) {
+    int64_t shape = std::ssize(mask);
+    DLTensor tensor{};
+    tensor.data = mask.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = {kDLInt, 32, 1};
+    tensor.shape = &shape;
+    try {
+      return matcher.FillNextTokenBitmask(&tensor);
+    } catch (const std::exception& error) {
+      log_error("a grammar failed in the middle of an answer: {}", error.what());
+      std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
       return true;
     }
+  }
+
+  // Does what may take any time on a thread that can be left to it. `work` owns all else that it touches. False: the
+  // thread was left.
+  bool do_elsewhere(std::function<void(xgrammar::GrammarMatcher&)> work) {
     constexpr int kMostLeft = 4;
     thread_local LeavableThread thread;
     if (LeavableThread::num_left() < kMostLeft) {
       // What is a little too slow ends its own answer, and nobody else's.
       const double most = std::max(effort_.left(), Effort::kAtOnce);
-      const auto took =
-          thread.run([guarded, matcher = matcher_, compiled = compiled_]() mutable { guarded(matcher); }, most);
+      const auto took = thread.run(
+          [work = std::move(work), matcher = matcher_, compiled = compiled_]() mutable { work(matcher); }, most);
       if (took) {
         effort_.add_seconds(*took);
         return true;
@@ -338,43 +350,30 @@ class GrammarState final : public TokenConstraint::State {
   }
 
   bool matcher_accepts(TokenId token) {
+    if (!compiled_->may_hang) return accept_by(matcher_, token);
     const auto accepted = std::make_shared<bool>(false);
-    const bool answered =
-        ask_matcher([accepted, token](xgrammar::GrammarMatcher& matcher) { *accepted = matcher.AcceptToken(token); });
-    return answered && *accepted;
+    return do_elsewhere(
+               [accepted, token](xgrammar::GrammarMatcher& matcher) { *accepted = accept_by(matcher, token); }) &&
+           *accepted;
   }
 
-  // The matcher's mask; false: it allows everything, and nothing is written. Nothing is allowed where it failed or was
-  // left.
+  // The matcher's mask; false: it allows everything. Nothing is allowed where it failed or was left.
   bool fill(std::span<uint32_t> mask) {
+    if (!compiled_->may_hang) return fill_by(matcher_, mask);
     struct Filled {
       std::vector<uint32_t> mask;
-      bool restricts = true;
+      bool restricts = false;
     };
-    const auto filled = std::make_shared<Filled>();
-    filled->mask.resize(mask.size());
-    const auto ask = [filled](xgrammar::GrammarMatcher& matcher) {
-      int64_t shape = std::ssize(filled->mask);
-      DLTensor tensor{};
-      tensor.data = filled->mask.data();
-      tensor.device = {kDLCPU, 0};
-      tensor.ndim = 1;
-      tensor.dtype = {kDLInt, 32, 1};
-      tensor.shape = &shape;
-      try {
-        filled->restricts = matcher.FillNextTokenBitmask(&tensor);
-      } catch (...) {
-        std::ranges::fill(filled->mask, 0U);  // no token is left, and the answer ends with an error
-        throw;
-      }
+    const auto filled = std::make_shared<Filled>(Filled{std::vector<uint32_t>(mask.size())});
+    const auto work = [filled](xgrammar::GrammarMatcher& matcher) {
+      filled->restricts = fill_by(matcher, filled->mask);
     };
-    if (!ask_matcher(ask)) {
+    if (!do_elsewhere(work)) {
       std::ranges::fill(mask, 0U);
       return true;
     }
-    if (!filled->restricts) return false;
     std::ranges::copy(filled->mask, mask.begin());
-    return true;
+    return filled->restricts;
   }
 
   // Whether the token ends a character that was begun where the matcher wants no more of it: a budget of reasoning may
