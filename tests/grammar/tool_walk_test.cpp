@@ -10,6 +10,7 @@
 
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
+#include "tests/grammar/grammar_support.h"
 #include "text/tokenizer.h"
 
 namespace quire::grammar {
@@ -25,7 +26,7 @@ std::string read_file(const std::string& path) {
   return out.str();
 }
 
-class ToolWalk : public testing::TestWithParam<ToolFormat> {
+class ToolWalk : public ::testing::TestWithParam<ToolFormat> {
  protected:
   static void SetUpTestSuite() {
     auto tokenizer = text::Tokenizer::from_json(read_file(QUIRE_TEST_DATA "/tokenizers/qwen_style_bpe_nfc.json"));
@@ -125,13 +126,82 @@ TEST_P(ToolWalk, WhatTheGrammarAllowsTheParserReads) {
   }
 }
 
+// Schemas that say nothing of a type, or of several, and parameters none of which is required.
+TEST_P(ToolWalk, ArgumentsAreAnObjectAndOptionalOnesMayBeThereOrNot) {
+  AnswerReading reading;
+  reading.tools = GetParam();
+  reading.choice = ToolChoice::kRequired;
+  reading.parallel = false;
+  const auto of = [&reading](const char* schema, int walks) {
+    reading.functions = {{"look", json::parse(schema), true}};
+    const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
+    EXPECT_TRUE(output.ok()) << output.status().message();
+    const auto constraint =
+        Compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, CompilerOptions{}).compile(**output);
+    EXPECT_TRUE(constraint.ok()) << constraint.status().message();
+    std::mt19937 random(11);
+    std::vector<json::object> all;
+    for (int i = 0; i < walks; ++i) {
+      const std::string text = walk(**constraint, random);
+      if (text.empty()) continue;
+      AnswerPiece piece;
+      const auto parser = make_answer_parser(reading);
+      parser->push(text, piece);
+      parser->finish(piece);
+      std::string arguments;
+      for (const ToolCallPiece& call : piece.calls) arguments += call.arguments;
+      boost::system::error_code error;
+      const json::value value = json::parse(arguments, error);
+      EXPECT_TRUE(!error && value.is_object()) << text << " " << arguments;
+      if (!error && value.is_object()) all.push_back(value.get_object());
+    }
+    EXPECT_FALSE(all.empty());
+    return all;
+  };
+  for (const char* schema : {"true", R"({"properties":{"a":{"enum":["x"]}},"required":["a"]})",
+                             R"({"type":["null","object","string"],"additionalProperties":{"enum":[1]}})"}) {
+    SCOPED_TRACE(schema);
+    of(schema, 6);
+  }
+  // None and each alone; both are rare in walks to the end.
+  bool seen[2][2] = {};
+  for (const json::object& one :
+       of(R"({"type":"object","properties":{"a":{"enum":["x"]},"b":{"enum":[1]}},"additionalProperties":false})", 40)) {
+    EXPECT_EQ(one.size(), one.count("a") + one.count("b")) << json::serialize(one);
+    seen[one.count("a")][one.count("b")] = true;
+  }
+  EXPECT_TRUE(seen[0][0] && seen[0][1] && seen[1][0]) << seen[0][0] << seen[0][1] << seen[1][0];
+}
+
+// Values as JSON has them: the parser takes both spellings.
+TEST(PythonicCalls, OptionalParametersComeInTheirOrder) {
+  AnswerReading reading;
+  reading.tools = ToolFormat::kPythonic;
+  reading.choice = ToolChoice::kRequired;
+  reading.functions = {{"look", json::parse(R"({"type":"object","properties":{"a":{"enum":["x"]},"b":{"enum":[1]},
+      "c":{"enum":[true]}},"additionalProperties":false})"),
+                        true}};
+  const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
+  ASSERT_TRUE(output.ok()) << output.status().message();
+  const auto constraint = testing::compiled(**output);
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  for (const char* text : {"[look()]", "[look(a=\"x\")]", "[look(b=1)]", "[look(c=true)]", "[look(a=\"x\", b=1)]",
+                           "[look(a=\"x\", c=true)]", "[look(b=1, c=true)]", "[look(a=\"x\", b=1, c=true)]"}) {
+    EXPECT_TRUE(testing::accepts(**constraint, text)) << text;
+  }
+  for (const char* text :
+       {"[look(, b=1)]", "[look(a=\"x\",)]", "[look(b=1, a=\"x\")]", "[look(a=\"x\", a=\"x\")]", "[look(d=1)]", "[]"}) {
+    EXPECT_FALSE(testing::accepts(**constraint, text)) << text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, ToolWalk,
-                         testing::Values(ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,
-                                         ToolFormat::kQwen3Coder, ToolFormat::kPythonic, ToolFormat::kDeepseekV3,
-                                         ToolFormat::kGlm, ToolFormat::kGranite, ToolFormat::kKimiK2,
-                                         ToolFormat::kMinimaxM2, ToolFormat::kLlama4Pythonic, ToolFormat::kDeepseekV31,
-                                         ToolFormat::kInternlm, ToolFormat::kJamba, ToolFormat::kPhi4Mini,
-                                         ToolFormat::kStep3, ToolFormat::kGptOss),
+                         ::testing::Values(ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,
+                                           ToolFormat::kQwen3Coder, ToolFormat::kPythonic, ToolFormat::kDeepseekV3,
+                                           ToolFormat::kGlm, ToolFormat::kGranite, ToolFormat::kKimiK2,
+                                           ToolFormat::kMinimaxM2, ToolFormat::kLlama4Pythonic,
+                                           ToolFormat::kDeepseekV31, ToolFormat::kInternlm, ToolFormat::kJamba,
+                                           ToolFormat::kPhi4Mini, ToolFormat::kStep3, ToolFormat::kGptOss),
                          [](const auto& param) {
                            std::string name(to_string(param.param));
                            std::erase_if(name, [](char c) { return c == '_'; });
