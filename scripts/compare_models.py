@@ -188,6 +188,26 @@ class Families:
         return self.with_gemmas_windows(hidden_activation=self.one("gelu_pytorch_tanh", "gelu"),
                           final_logit_softcapping=self.one(None, 30.0)) | {"rope_parameters": rotations}
 
+    def gemma4_text(self):
+        found = self.decoder(hidden_activation=self.one("gelu_pytorch_tanh", "gelu"), attention_bias=self.one(True, False),
+                             sliding_window=self.one(8, 16, 33), final_logit_softcapping=self.one(None, 30.0))
+        heads, kv_heads = found["num_attention_heads"], found["num_key_value_heads"]
+        del found["hidden_act"]
+        # Layers that share a cache need one of their kind before them.
+        layers = self.up_to(7, 3)
+        kinds = ["sliding_attention", "full_attention"] + self.layer_types(layers - 2)
+        found |= {"num_hidden_layers": layers, "layer_types": kinds[:-1] + ["full_attention"],
+                  "global_head_dim": self.one(16, 24, 64, 256), "attention_k_eq_v": self.one(True, False),
+                  "num_kv_shared_layers": self.up_to(layers - 2), "use_double_wide_mlp": self.one(True, False),
+                  "hidden_size_per_layer_input": self.one(0, 8, 20), "vocab_size_per_layer_input": found["vocab_size"],
+                  "rope_parameters": {"sliding_attention": self.rotation(("default", "linear")),
+                                      "full_attention": {"rope_type": "proportional", "rope_theta": self.one(1e4, 1e6),
+                                                         "partial_rotary_factor": self.one(0.25, 0.5, 1.0)}}}
+        found |= self.maybe(0.5, num_global_key_value_heads=self.one(*(n for n in (1, kv_heads, heads) if heads % n == 0)))
+        experts = self.one(2, 4, 5)
+        return found | self.maybe(0.4, enable_moe_block=True, num_experts=experts, top_k_experts=self.up_to(experts, 1),
+                                  moe_intermediate_size=self.one(16, 33))
+
     def phi3(self):
         found = self.decoder(own_head_size=False, sliding_window=self.one(None, 16))
         partial = self.one(0.5, 0.75, 1.0, 1.0)
@@ -332,13 +352,13 @@ NAMES = [name for name in vars(Families) if name in transformers.models.auto.con
 
 def randomise(model, rng):
     generator = torch.Generator().manual_seed(rng.randint(0, 1 << 30))
-    corrections = [(name, buffer) for name, buffer in model.named_buffers() if "e_score" in name]
+    corrections = [(name, buffer) for name, buffer in model.named_buffers() if re.search("e_score|layer_scalar", name)]
     with torch.no_grad():
         for name, values in [*model.named_parameters(), *corrections]:
             drawn = torch.randn(values.shape, generator=generator)
             if values.dim() >= 2:
                 values.copy_(0.25 * drawn)
-            elif re.search(r"norm|ln_", name):
+            elif re.search(r"norm|ln_|layer_scalar", name):
                 values.copy_((1.0 if values.any() else 0.0) + 0.3 * drawn)
             else:
                 values.copy_(0.3 * drawn)

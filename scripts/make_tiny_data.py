@@ -34,8 +34,16 @@ ROUTED = {"moe_intermediate_size": 24, "n_routed_experts": 6, "num_experts_per_t
 WHOLE_HEADS = {"head_dim": 8}  # hidden_size / num_attention_heads, as the class has no key for it
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+GEMMA4 = {"num_hidden_layers": 6, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "layer_types": WINDOWS * 2,
+          "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
 FAMILIES = {
     "gemma": {"hidden_act": "gelu_pytorch_tanh", "rope_parameters": PLAIN},
+    # What Gemma 4's smaller, dense and sparse models have each.
+    "gemma4": {**GEMMA4, "hidden_size": 64, "vocab_size": 512, "vocab_size_per_layer_input": 512,
+               "num_key_value_heads": 1, "hidden_size_per_layer_input": 12, "num_kv_shared_layers": 3,
+               "use_double_wide_mlp": True},
+    "gemma4_dense": {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+    "gemma4_moe": {**GEMMA4, "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 24},
     "olmo3": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "num_key_value_heads": 4,
               "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN}},
     "olmoe": {**WHOLE_HEADS, "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2, "rope_parameters": PLAIN},
@@ -65,8 +73,12 @@ FAMILIES = {
                    "embedding_multiplier": 6.0, "residual_multiplier": 0.5, "attention_multiplier": 0.25,
                    "logits_scaling": 4.0, "rope_parameters": PLAIN},
 }
+# Whose model_type is another.
+GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
+CLASSES = {"stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
-ARCHITECTURES = {"gemma": "GEMMA", "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
+ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
+                 "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
@@ -76,7 +88,7 @@ TURNED = {"smollm3", "granitemoe"}
 
 def make_checkpoint(family, folder):
     """Returns its configuration."""
-    config = transformers.AutoConfig.for_model(family.removesuffix("_parallel"), **{**SIZES, **FAMILIES[family]})
+    config = transformers.AutoConfig.for_model(CLASSES.get(family, family), **{**SIZES, **FAMILIES[family]})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, random.Random(family))
     model.save_pretrained(folder)
@@ -108,6 +120,7 @@ def golden(folder, rng, vocab_size):
 
 
 def metadata(writer, config, family):
+    config.allow_global_per_layer_attribute_access = True  # where layers differ: those of layers with a window
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     full = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_block_count(config.num_hidden_layers)
@@ -156,6 +169,8 @@ def metadata(writer, config, family):
         writer.add_expert_shared_count(config.moe_num_shared_experts)
         writer.add_leading_dense_block_count(config.moe_layer_start_index)
         writer.add_interleave_moe_layer_step(config.moe_layer_interval)
+    if family in GEMMA4S:
+        gemma4_metadata(writer, config)
     if family == "minimax_m2":
         writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -164,6 +179,46 @@ def metadata(writer, config, family):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+
+
+def gemma4_metadata(writer, config):
+    windows = [kind == "sliding_attention" for kind in config.layer_types]
+    full = config.per_layer_config[windows.index(False)]
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern(windows)
+    writer.add_key_length(full.head_dim)
+    writer.add_value_length(full.head_dim)
+    writer.add_key_length_swa(config.head_dim)
+    writer.add_value_length_swa(config.head_dim)
+    writer.add_rope_dimension_count(full.head_dim)
+    writer.add_rope_dimension_count_swa(config.head_dim)
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if full.num_key_value_heads != config.num_key_value_heads:
+        writer.add_head_count_kv([config.num_key_value_heads if window else full.num_key_value_heads for window in windows])
+    if config.use_double_wide_mlp:
+        first = config.num_hidden_layers - config.num_kv_shared_layers
+        writer.add_feed_forward_length([config.intermediate_size * (1 + (layer >= first)) for layer in range(config.num_hidden_layers)])
+    if config.enable_moe_block:
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.top_k_experts)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+
+
+def gemma4_tensors(tensors, config):
+    """Those that are called by whole names; the others are left, as the package's map knows them."""
+    head = config.per_layer_config[config.layer_types.index("full_attention")].head_dim
+    turning = int(head * config.rope_parameters["full_attention"]["partial_rotary_factor"] / 2)
+    own = {"rope_freqs.weight": np.array([1.0] * turning + [1e30] * (head // 2 - turning), dtype=np.float32)}
+    for name in list(tensors):
+        for end, stored in (("router.scale", "ffn_gate_inp.scale"), ("router.per_expert_scale", "ffn_down_exps.scale"),
+                            ("layer_scalar", "layer_output_scale.weight"), ("experts.gate_up_proj", "ffn_gate_up_exps.weight"),
+                            ("experts.down_proj", "ffn_down_exps.weight")):
+            if name.endswith("." + end):
+                own[f"blk.{name.split('.')[2]}.{stored}"] = tensors.pop(name)
+    return own
 
 
 def turned(matrix, heads):
@@ -198,7 +253,10 @@ def write_gguf(path, folder, config, family):
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     metadata(writer, config, family)
-    for name, values in converted(safetensors.numpy.load_file(folder / "model.safetensors"), config, family).items():
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    for name, values in (gemma4_tensors(tensors, config) if family in GEMMA4S else {}).items():
+        writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
+    for name, values in converted(tensors, config, family).items():
         stem = name.replace("block_sparse_moe.experts.gate_proj", "mlp.experts.gate_proj").replace(
             "block_sparse_moe.experts.up_proj", "mlp.experts.up_proj")
         stored = names.get_name(stem, try_suffixes=(".weight", ".bias"))

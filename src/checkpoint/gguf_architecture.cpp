@@ -19,6 +19,15 @@ constexpr auto kLlamaModelNames = std::to_array<GgufNameRule>({
     {"rope_factors_long", "model.rope_factors_long"},
     {"rope_factors_short", "model.rope_factors_short"},
 });
+constexpr auto kGemma4ModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"rope_freqs", "model.rope_freqs"},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+});
 constexpr auto kGpt2ModelNames = std::to_array<GgufNameRule>({
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},
@@ -109,6 +118,27 @@ constexpr auto kGemmaLayerNames = std::to_array<GgufNameRule>({
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
+});
+constexpr auto kGemma4LayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+    {"ffn_gate_inp", "router.proj"},
+    {"ffn_gate_inp.scale", "router.scale"},
+    {"ffn_gate_up_exps", "experts.gate_up_proj"},
+    {"ffn_gate_exps", "experts.gate_proj"},
+    {"ffn_up_exps", "experts.up_proj"},
+    {"ffn_down_exps", "experts.down_proj"},
+    {"ffn_down_exps.scale", "router.per_expert_scale"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"layer_output_scale.weight", "layer_scalar"},
 });
 constexpr auto kStarcoder2LayerNames = std::to_array<GgufNameRule>({
     {"ffn_up", "mlp.c_fc"},
@@ -233,6 +263,12 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .model_names = kLlamaModelNames,
      .layer_names = kDeepseekLayerNames,
      .layer_prefix = "model.layers."},
+    {.name = "gemma4",
+     .model_class = "Gemma4ForCausalLM",
+     .model_names = kGemma4ModelNames,
+     .own_layer_names = kGemma4LayerNames,
+     .layer_names = kLlamaLayerNames,
+     .layer_prefix = "model.layers."},
     mixture("glm4moe", "Glm4MoeForCausalLM"),
     mixture("dots1", "Dots1ForCausalLM"),
     mixture("ernie4_5-moe", "Ernie4_5_MoeForCausalLM"),
@@ -332,12 +368,12 @@ std::string hugging_face_name(const GgufArchitecture& architecture, std::string_
   const size_t dot = stored.rfind('.');
   if (dot == std::string_view::npos) return std::string(stored);
   const std::string_view suffix = stored.substr(dot);
-  if (suffix != ".weight" && suffix != ".bias") return std::string(stored);
+  const bool is_usual = suffix == ".weight" || suffix == ".bias";
   std::string_view stem = stored.substr(0, dot);
 
   constexpr std::string_view kLayer = "blk.";
   if (!stem.starts_with(kLayer)) {
-    const GgufNameRule* rule = find_rule(architecture.model_names, stem);
+    const GgufNameRule* rule = is_usual ? find_rule(architecture.model_names, stem) : nullptr;
     return rule == nullptr ? std::string(stored) : fmt::format("{}{}", rule->name, suffix);
   }
   stem.remove_prefix(kLayer.size());
@@ -345,6 +381,12 @@ std::string hugging_face_name(const GgufArchitecture& architecture, std::string_
   if (end_of_index == std::string_view::npos) return std::string(stored);
   const std::string_view index = stem.substr(0, end_of_index);
   const std::string_view layer_stem = stem.substr(end_of_index + 1);
+  // What is called by its whole name.
+  const std::string_view whole = stored.substr(kLayer.size() + end_of_index + 1);
+  if (const GgufNameRule* own = find_rule(architecture.own_layer_names, whole); own != nullptr && is_index(index)) {
+    return fmt::format("{}{}.{}", architecture.layer_prefix, index, own->name);
+  }
+  if (!is_usual) return std::string(stored);
   const GgufNameRule* rule = find_rule(architecture.own_layer_names, layer_stem);
   if (rule == nullptr) rule = find_rule(architecture.layer_names, layer_stem);
   const std::string name = rule != nullptr ? std::string(rule->name) : expert_name(architecture, layer_stem);

@@ -8,8 +8,8 @@
 namespace quire::checkpoint {
 
 struct GgufNameRule {
-  std::string_view stored;  // "attn_q"
-  std::string_view name;    // "self_attn.q_proj"
+  std::string_view stored;  // "attn_q"; of a layer's own names also with its suffix: "ffn_gate_inp.scale"
+  std::string_view name;    // "self_attn.q_proj"; then the whole: "router.scale"
 };
 
 struct GgufArchitecture {

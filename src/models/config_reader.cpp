@@ -140,8 +140,10 @@ Result<RopeScaling> parse_rope_scaling(std::string_view type) {
   if (type == "llama3") return RopeScaling::kLlama3;
   if (type == "yarn") return RopeScaling::kYarn;
   if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
+  if (type == "proportional") return RopeScaling::kProportional;
   return unimplemented(
-      "config: rope type {} is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
+      "config: rope type {} is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope, "
+      "proportional",
       checkpoint::in_quotes(type));
 }
 
@@ -178,6 +180,10 @@ Status read_scaling_numbers(const ConfigReader& reader, std::optional<int64_t> o
   QUIRE_ASSIGN_OR_RETURN(const int64_t inner,
                          reader.integer_or("original_max_position_embeddings", max_position, 1, kMostPositions));
   rope.original_max_position = original.value_or(inner);
+  if (rope.scaling == RopeScaling::kProportional) {
+    QUIRE_ASSIGN_OR_RETURN(rope.factor, reader.number_or("factor", 1.0));
+    return {};
+  }
   const bool by_lengths = rope.scaling == RopeScaling::kYarn || rope.scaling == RopeScaling::kLongRope;
   if (!by_lengths && !reader.has("factor"))
     return invalid_argument("config: the factor of the rope scaling is missing");
@@ -210,12 +216,14 @@ Result<RopeConfig> read_rope_numbers(const boost::json::object& entry, const Mod
   if (!(share > 0 && share <= 1)) {
     return invalid_argument("config: partial_rotary_factor is {}, expected more than 0 and at most 1", share);
   }
-  if (share != 1 && !defaults.partial_rotary) {
+  QUIRE_ASSIGN_OR_RETURN(rope.scaling, read_scaling(reader));
+  const bool proportional = rope.scaling == RopeScaling::kProportional;
+  if (share != 1 && !defaults.partial_rotary && !proportional) {
     return unimplemented(
         "config: partial_rotary_factor is {}, which the reference of this architecture ignores; supported: 1", share);
   }
-  rope.rotary_dim = static_cast<int32_t>(std::floor(model.head_dim * share));
-  QUIRE_ASSIGN_OR_RETURN(rope.scaling, read_scaling(reader));
+  rope.rotary_dim = proportional ? model.head_dim : static_cast<int32_t>(std::floor(model.head_dim * share));
+  if (proportional) rope.turning_share = share;
   if (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kDynamic) {
     QUIRE_RETURN_IF_ERROR(read_scaling_numbers(reader, original, model.max_position, rope));
   }

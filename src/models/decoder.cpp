@@ -43,10 +43,13 @@ class Decoder final : public Model {
     const std::string root = root_of(shape, loader);
     loader.begin_front();
     embedding_ = nn::Embedding::of_tokens(loader, root + "embed_tokens.weight", config.vocab_size, config.hidden_size);
+    if (shape.layer_inputs != nullptr) layer_inputs_ = shape.layer_inputs(loader, root, config);
     const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
-      layers_.emplace_back(loader, shape, fmt::format("{}layers.{}.", root, i), config, i);
+      const std::string prefix = fmt::format("{}layers.{}.", root, i);
+      add_layer({loader, shape, prefix, config, i}, shape.caches);
+      if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
       if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
@@ -72,20 +75,24 @@ class Decoder final : public Model {
   const ModelConfig& config() const override { return config_; }
   std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
     std::vector<nn::KvLayerSpec> specs;
-    for (const DecoderLayer& layer : layers_) specs.push_back(layer.kv_layer(dtype));
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      if (caches_[i] == specs.size()) specs.push_back(layers_[i].kv_layer(dtype));
+    }
     return specs;
   }
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
     embedding_(step, step.batch.token_ids, states.residual);
     scale(step, states.residual, config_.embedding_scale, /*soft_cap=*/0);
+    if (layer_inputs_ != nullptr) layer_inputs_->make(step, states);
   }
 
   void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
     const int64_t mark = step.workspace.mark();
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      layers_[i].run(step, step.batch.layers[i], states, normed);
+      layers_[i].run(step, step.batch.layers[caches_[i]], states, normed);
+      if (!ends_.empty()) (*ends_[i])(step, states);
     }
     step.workspace.rewind(mark);
   }
@@ -105,6 +112,14 @@ class Decoder final : public Model {
   }
 
  private:
+  // `caches`: as the shape has them.
+  void add_layer(DecoderLayer layer, const std::vector<int32_t>& caches) {
+    const size_t index = layers_.size();
+    const auto source = caches.empty() ? index : static_cast<size_t>(caches[index]);
+    layers_.push_back(std::move(layer));
+    caches_.push_back(source == index ? num_caches_++ : caches_[source]);
+  }
+
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
     if (factor == 1 && soft_cap == 0) return;
     step(ops::ScaleArgs{.values = values.floats(),
@@ -131,7 +146,11 @@ class Decoder final : public Model {
 
   ModelConfig config_;
   nn::Embedding embedding_;
+  std::unique_ptr<LayerInputs> layer_inputs_;  // or none
   std::vector<DecoderLayer> layers_;
+  std::vector<std::unique_ptr<LayerEnd>> ends_;  // of each layer, or none
+  std::vector<size_t> caches_;                   // of each layer, its place among those of the batch
+  size_t num_caches_ = 0;
   nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;
@@ -147,7 +166,8 @@ void find_text_model(const nn::Loader& loader, DecoderShape& shape) {
     shape.root = root;
     if (shape.root.starts_with("language_model")) shape.head = "language_model.lm_head";
     shape.others = {"vision_tower.",       "multi_modal_projector.",       "visual.",
-                    "model.vision_tower.", "model.multi_modal_projector.", "model.visual."};
+                    "model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
+                    "model.embed_vision.", "model.audio_tower.",           "model.embed_audio."};
   }
 }
 

@@ -9,9 +9,25 @@
 
 #include "models/model.h"
 #include "nn/attention.h"
+#include "nn/hidden_states.h"
 #include "nn/mlp.h"
 
 namespace quire::models {
+
+// What a family adds to the stream behind both blocks of a layer.
+class LayerEnd {
+ public:
+  virtual ~LayerEnd() = default;
+  virtual void operator()(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
+};
+
+// What a family gives its layers beside the stream, made of tokens and their embeddings.
+class LayerInputs {
+ public:
+  virtual ~LayerInputs() = default;
+  // Sets states.layer_inputs, in the workspace. states.residual: the embeddings.
+  virtual void make(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
+};
 
 struct DecoderShape {
   // Norms of a layer by their names behind "<root>.layers.<i>."; empty: the layer has none there. What comes before a
@@ -33,6 +49,14 @@ struct DecoderShape {
   // The same for attention, its parameters behind `prefix` "<root>.layers.<i>.". nullptr: nn::Attention.
   std::unique_ptr<nn::SelfAttention> (*attention)(nn::Loader& loader, const std::string& prefix,
                                                   const ModelConfig& config, int32_t layer) = nullptr;
+  // Behind `prefix` "<root>.layers.<i>." and "<root>." each. nullptr: there are none.
+  std::unique_ptr<LayerEnd> (*layer_end)(nn::Loader& loader, const std::string& prefix, const ModelConfig& config,
+                                         int32_t layer) = nullptr;
+  std::unique_ptr<LayerInputs> (*layer_inputs)(nn::Loader& loader, const std::string& prefix,
+                                               const ModelConfig& config) = nullptr;
+  // [num_layers]: the layer whose keys and values each reads, itself or one before it that reads its own. Empty:
+  // itself.
+  std::vector<int32_t> caches = {};
   std::string_view root = "model";
   std::string_view head = "lm_head";
   bool head_bias = false;

@@ -34,6 +34,25 @@ Result<int64_t> GgufReader::integer_or(std::string_view key, int64_t fallback, i
   return integer(key, low, high);
 }
 
+Result<std::vector<int64_t>> GgufReader::integers_of_layers(std::string_view key, int64_t layers, int64_t low,
+                                                            int64_t high) const {
+  const std::string name = full(key);
+  if (!metadata().is_array(name)) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t value, integer(key, low, high));
+    return std::vector<int64_t>(static_cast<size_t>(layers), value);
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto values, metadata().integers(name));
+  if (std::ssize(*values) != layers) {
+    return data_loss("metadata \"{}\" has {} entries, expected one for each of the {} layers", name, values->size(),
+                     layers);
+  }
+  for (const int64_t value : *values) {
+    if (value >= low && value <= high) continue;
+    return invalid_argument("metadata \"{}\" holds {}, expected integers from {} to {}", name, value, low, high);
+  }
+  return *std::move(values);
+}
+
 Result<double> GgufReader::number(std::string_view key) const {
   const std::string name = full(key);
   QUIRE_ASSIGN_OR_RETURN(const std::optional<double> value, metadata().number(name));
@@ -77,7 +96,13 @@ Status read_gguf_heads(const GgufReader& reader, const GgufDecoder& decoder, Mod
   int64_t kv_heads = 1;
   int64_t head_dim = decoder.cached_head_dim.value_or(0);
   if (!decoder.cached_head_dim) {
-    QUIRE_ASSIGN_OR_RETURN(kv_heads, reader.integer_or("attention.head_count_kv", heads, 1, heads));
+    constexpr std::string_view kKvHeads = "attention.head_count_kv";
+    if (decoder.lists_layers && reader.has(kKvHeads)) {
+      QUIRE_ASSIGN_OR_RETURN(const auto all, reader.integers_of_layers(kKvHeads, out.num_layers, 1, heads));
+      kv_heads = all.front();
+    } else {
+      QUIRE_ASSIGN_OR_RETURN(kv_heads, reader.integer_or(kKvHeads, heads, 1, heads));
+    }
     QUIRE_ASSIGN_OR_RETURN(head_dim,
                            reader.integer_or("attention.key_length", out.hidden_size / heads, 2, kMostHeadDim));
   }
@@ -244,7 +269,13 @@ Result<ModelConfig> read_gguf_decoder(const GgufReader& reader, const GgufDecode
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("block_count", 1, 4096));
   out.num_layers = static_cast<int32_t>(layers);
   QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("embedding_length", 1, 1 << 20));
-  QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer(decoder.size_key, 1, 1 << 22));
+  constexpr int64_t kMostInner = 1 << 22;
+  if (decoder.lists_layers) {
+    QUIRE_ASSIGN_OR_RETURN(const auto sizes, reader.integers_of_layers(decoder.size_key, layers, 1, kMostInner));
+    out.intermediate_size = sizes.front();
+  } else {
+    QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer(decoder.size_key, 1, kMostInner));
+  }
   QUIRE_ASSIGN_OR_RETURN(out.vocab_size, read_gguf_vocab_size(reader));
   QUIRE_RETURN_IF_ERROR(read_gguf_heads(reader, decoder, out));
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer("context_length", 1, kMostContext));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
@@ -33,6 +34,9 @@ class GgufReader {
   Result<double> number_or(std::string_view key, double fallback) const;
   Result<bool> boolean_or(std::string_view key, bool fallback) const;
   Result<std::string> text_or(std::string_view key, std::string_view fallback) const;
+  // A list, one integer for each layer, or one for all.
+  Result<std::vector<int64_t>> integers_of_layers(std::string_view key, int64_t layers, int64_t low,
+                                                  int64_t high) const;
   // "attention.sliding_window": `fallback` where it is absent, nothing where it is 0.
   Result<std::optional<int32_t>> window(std::optional<int32_t> fallback = {}) const;
 
@@ -51,6 +55,8 @@ struct GgufDecoder {
   Activation activation = Activation::kSilu;
   // Pairs that rotate together are neighbours: the converter permutes the rows of q and k of llama and granite.
   bool interleaved = false;
+  // Sizes of feed-forward blocks and numbers of heads of keys may be lists, one for each layer: the first's are read.
+  bool lists_layers = false;
   // Whether context_length counts what the rope's scaling adds.
   bool scaled_context = false;
   int64_t trained_context = 0;  // before the rope's scaling, where the file does not say; 0: context_length

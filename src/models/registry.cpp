@@ -17,6 +17,7 @@
 #include "models/gemma.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
+#include "models/gemma4.h"
 #include "models/glm4.h"
 #include "models/glm4_moe.h"
 #include "models/gpt2.h"
@@ -78,6 +79,8 @@ constexpr Entry kFamilies[] = {
     {"Gemma2ForCausalLM", kGemma2Family},
     {"Gemma3ForCausalLM", kGemma3Family},
     {"Gemma3ForConditionalGeneration", kGemma3Family},
+    {"Gemma4ForCausalLM", kGemma4Family},
+    {"Gemma4ForConditionalGeneration", kGemma4Family},
     {"Glm4ForCausalLM", kGlm4Family},
     {"Glm4MoeForCausalLM", kGlm4MoeFamily},
     {"Glm4MoeLiteForCausalLM", kGlm4MoeLiteFamily},

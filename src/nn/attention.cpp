@@ -12,6 +12,13 @@ int64_t kv_size(const AttentionConfig& config) {
   return int64_t{config.num_kv_heads} * config.head_dim;
 }
 
+std::vector<Linear::Part> projections(const std::string& prefix, const AttentionConfig& config) {
+  std::vector<Linear::Part> parts = {{prefix + ".q_proj", query_size(config), config.bias}};
+  if (config.stores) parts.push_back({prefix + ".k_proj", kv_size(config), config.bias});
+  if (config.stores && !config.keys_are_values) parts.push_back({prefix + ".v_proj", kv_size(config), config.bias});
+  return parts;
+}
+
 }  // namespace
 
 HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,
@@ -30,10 +37,7 @@ HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num
 }
 
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config)
-    : Attention(loader, prefix, config,
-                {{prefix + ".q_proj", query_size(config), config.bias},
-                 {prefix + ".k_proj", kv_size(config), config.bias},
-                 {prefix + ".v_proj", kv_size(config), config.bias}},
+    : Attention(loader, prefix, config, projections(prefix, config),
                 {prefix + "." + config.output_name, config.hidden_size, config.output_bias}) {}
 
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config,
@@ -64,12 +68,15 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
                      config.norm_weight_offset);
     };
     query_norm_ = norm(".q_norm", query_size(config));
-    key_norm_ = norm(".k_norm", kv_size(config));
+    if (config.stores) key_norm_ = norm(".k_norm", kv_size(config));
     for (int rank = 0; rank < shard.size && !per_head && !shard.is_whole(); ++rank) {
       const HeadShare theirs = share_of_rank(rank);
       query_columns_.push_back({theirs.heads.first * dim, theirs.heads.count * dim});
       key_columns_.push_back({theirs.kv_heads.first * dim, theirs.kv_heads.count * dim});
     }
+  }
+  if (config.value_norm && config.stores) {
+    value_weight_ = {loader, loader.made(dim, [&] { return std::vector<float>(static_cast<size_t>(dim), 1.0F); })};
   }
   // GGUF's parameters all have a suffix.
   const std::string sinks = prefix + (loader.has(prefix + ".sinks.weight") ? ".sinks.weight" : ".sinks");
@@ -120,11 +127,30 @@ void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
 ops::View Attention::project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
                              const ops::ConstView& x) const {
   const int64_t n = x.num_rows;
-  const ops::View qkv = step.workspace.take(n, qkv_.out_features());
-  qkv_(step, x, qkv);
+  const int64_t queries = query_size(config_);
+  const int64_t keys = kv_size(config_);
+  const ops::View qkv = step.workspace.take(n, config_.stores ? queries + 2 * keys : queries);
+  qkv_(step, x, qkv.columns(0, qkv_.out_features()));
+  if (!config_.stores) {
+    layer.wait(step.backend);
+    prepare_queries(step, rotary, qkv);
+    return qkv;
+  }
+  const ops::View values = qkv.columns(queries + keys, keys);
+  if (config_.keys_are_values) step.copy(qkv.columns(queries, keys), values);
+  if (config_.value_norm) {
+    step(ops::RmsNormArgs{.hidden = values.strided_floats(),
+                          .weight = value_weight_.data(),
+                          .eps = static_cast<float>(config_.norm_eps),
+                          .num_tokens = n,
+                          .num_groups = config_.num_kv_heads,
+                          .size = config_.head_dim,
+                          .token_stride = values.row_stride,
+                          .out = values});
+  }
   if (config_.qk_norm == QkNorm::kProjection) {
-    norm_projection(step, query_norm_, query_columns_, qkv.columns(0, query_size(config_)));
-    norm_projection(step, key_norm_, key_columns_, qkv.columns(query_size(config_), kv_size(config_)));
+    norm_projection(step, query_norm_, query_columns_, qkv.columns(0, queries));
+    norm_projection(step, key_norm_, key_columns_, qkv.columns(queries, keys));
   }
   layer.wait(step.backend);
   ops::PrepareHeadsArgs prepare{.heads = qkv.floats(),
@@ -141,6 +167,20 @@ ops::View Attention::project(const StepContext& step, const CacheLayer& layer, c
   rotary.prepare_heads(step, prepare);
   if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
   return qkv;
+}
+
+void Attention::prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const {
+  if (config_.qk_norm == QkNorm::kHead) {
+    step(ops::RmsNormArgs{.hidden = queries.strided_floats(),
+                          .weight = query_norm_.weight(),
+                          .eps = query_norm_.eps(),
+                          .num_tokens = queries.num_rows,
+                          .num_groups = config_.num_heads,
+                          .size = config_.head_dim,
+                          .token_stride = queries.row_stride,
+                          .out = queries});
+  }
+  rotary(step, queries, config_.num_heads, config_.head_dim);
 }
 
 void Attention::attend(const StepContext& step, const Batch& asking, const CacheLayer& layer, const Rotary& rotary,

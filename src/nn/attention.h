@@ -29,11 +29,14 @@ struct AttentionConfig {
   QkNorm qk_norm = QkNorm::kNone;
   double norm_eps = 1e-6;
   double norm_weight_offset = 0;
-  float scale = 1.0f;      // of the scores
-  float soft_cap = 0;      // of the scores; 0: none
-  int32_t window = 0;      // 0: sees every earlier position
-  bool both_ways = false;  // no causal mask; of a window then as many positions behind as before
-  bool sinks = false;      // each head has a score that joins the softmax and has no value
+  float scale = 1.0f;            // of the scores
+  float soft_cap = 0;            // of the scores; 0: none
+  int32_t window = 0;            // 0: sees every earlier position
+  bool both_ways = false;        // no causal mask; of a window then as many positions behind as before
+  bool sinks = false;            // each head has a score that joins the softmax and has no value
+  bool value_norm = false;       // RMS norms of the heads of values, without weights
+  bool keys_are_values = false;  // values are what keys are before their norm: there is no v_proj
+  bool stores = true;            // false: reads what another layer has stored; there are neither k_proj nor v_proj
   const char* output_name = "o_proj";
 };
 
@@ -87,6 +90,8 @@ class Attention final : public SelfAttention {
                     const ops::ConstView& x) const;
   // Of `share` the config's heads, and the rows of the projections that are theirs.
   void take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv);
+  // Queries alone, as attention reads them, of a layer that stores nothing.
+  void prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const;
   // Norms over all heads of a token, of which other ranks have some: all are gathered, normed, and the own ones kept.
   void norm_projection(const StepContext& step, const RmsNorm& norm, const std::vector<comm::ColumnRange>& columns,
                        const ops::View& own) const;
@@ -98,7 +103,8 @@ class Attention final : public SelfAttention {
   std::vector<comm::ColumnRange> key_columns_;
   RmsNorm query_norm_;
   RmsNorm key_norm_;
-  Parameter sinks_;  // [num_heads] or empty
+  Parameter value_weight_;  // ones, [head_dim], or empty
+  Parameter sinks_;         // [num_heads] or empty
 };
 
 }  // namespace quire::nn

@@ -27,6 +27,7 @@ constexpr Spelling kSpellings[] = {
     {"experts.{}.w1", "experts.{}.w3", "experts.{}.w2", ".weight", ".bias"},
     {"experts.gate_proj", "experts.up_proj", "experts.down_proj", ".weight", ".bias"},
     {"experts.gate_up_proj", "", "experts.down_proj", "", "_bias"},
+    {"experts.gate_up_proj", "", "experts.down_proj", ".weight", ".bias"},
     {"input_linear", "", "output_linear", ".weight", ".bias"},
 };
 

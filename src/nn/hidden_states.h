@@ -16,7 +16,8 @@ struct HiddenStates {
 
   ops::View residual;
   ops::View delta;
-  bool pending = false;  // delta is still to be added to the residual
+  bool pending = false;    // delta is still to be added to the residual
+  ops::View layer_inputs;  // [num_tokens, layers * size], what a model gives its layers beside the stream; or none
 
   // The delta for a norm that adds it; nullptr: it has been added.
   const float* take_delta() { return std::exchange(pending, false) ? delta.floats() : nullptr; }

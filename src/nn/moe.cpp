@@ -13,8 +13,11 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {
-    {"mlp.", "gate"}, {"block_sparse_moe.", "gate"}, {"mlp.", "router"}, {"block_sparse_moe.", "router.layer"}};
+constexpr BlockName kBlocks[] = {{"mlp.", "gate"},
+                                 {"block_sparse_moe.", "gate"},
+                                 {"mlp.", "router"},
+                                 {"block_sparse_moe.", "router.layer"},
+                                 {"", "router.proj"}};
 constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
 // Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
@@ -73,6 +76,9 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   if (moe.correction_bias) {
     correction_bias_ = {loader, loader.vector(correction_bias_of(loader, block, router), moe.num_experts)};
   }
+  if (moe.expert_scales) {
+    expert_scales_ = {loader, loader.vector(block + "router.per_expert_scale", moe.num_experts)};
+  }
   ExpertShape shape = expert_shape(options);
   ExpertLinear::share(loader, block, shape);
   experts_ = shape.experts;
@@ -99,6 +105,7 @@ MoeBlock::Routes MoeBlock::route(const StepContext& step, const ops::ConstView& 
                       .offsets = take_integers(step, moe.num_experts + 1)};
   step(ops::MoeRoutingArgs{.logits = logits.floats(),
                            .correction_bias = correction_bias_.data(),
+                           .expert_scales = expert_scales_.data(),
                            .num_tokens = x.num_rows,
                            .num_experts = moe.num_experts,
                            .experts_per_token = moe.experts_per_token,
@@ -131,7 +138,8 @@ void MoeBlock::activate(const StepContext& step, const ops::ConstView& in, const
       .function = options_.activation, .in = in, .num_tokens = out.num_rows, .size = out.num_columns, .out = out});
 }
 
-void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const {
+void MoeBlock::run(const StepContext& step, const ops::ConstView& for_router, const ops::ConstView& x,
+                   const ops::View& out) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = x.num_rows * moe.experts_per_token;
   const int64_t mark = step.workspace.mark();
@@ -141,7 +149,7 @@ void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, cons
     shared_gate = step.workspace.take(x.num_rows, 1);
     shared_gate_(step, x, shared_gate);
   }
-  const Routes routes = route(step, x);
+  const Routes routes = route(step, for_router);
   const ops::View rows = step.workspace.take(pairs, options_.hidden_size);  // the experts' inputs, then their outputs
   const ops::View gate_up = step.workspace.take(pairs, 2 * moe.intermediate_size);
   const ops::View activated = step.workspace.take(pairs, moe.intermediate_size);

@@ -28,7 +28,12 @@ class MoeBlock final : public FeedForward {
 
   // Routers want more than 16 bits.
   DType input_dtype(const StepContext& /*step*/) const override { return DType::kF32; }
-  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const override;
+  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const override {
+    run(step, x, x, out);
+  }
+  // The same where the router reads other numbers than the experts do.
+  void run(const StepContext& step, const ops::ConstView& for_router, const ops::ConstView& x,
+           const ops::View& out) const;
 
  private:
   // Of the step, in the workspace: see ops/moe_routing.h.
@@ -45,6 +50,7 @@ class MoeBlock final : public FeedForward {
   Range experts_;  // those that this rank has
   Linear router_;
   Parameter correction_bias_;  // [num_experts] or empty
+  Parameter expert_scales_;    // the same
   ExpertLinear gate_and_up_;
   ExpertLinear down_;
   std::unique_ptr<GatedMlp> shared_;

@@ -20,6 +20,10 @@ class RmsNorm {
     weight_ = {loader, weight};
   }
 
+  // Of weights that a model has worked out, [size]; empty when planning.
+  RmsNorm(Loader& loader, const std::vector<float>& weight, int64_t size, double eps)
+      : size_(size), eps_(static_cast<float>(eps)), weight_(loader, weight) {}
+
   bool present() const { return size_ > 0; }
 
   // out = norm(the residual stream), with its delta times delta_scale. [num_tokens, size]

@@ -53,6 +53,11 @@ void scale_yarn(const RopeConfig& rope, std::vector<double>& frequencies) {
   }
 }
 
+void scale_proportional(const RopeConfig& rope, std::vector<double>& frequencies) {
+  const auto turning = static_cast<size_t>(rope.turning_share * rope.rotary_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = i < turning ? frequencies[i] / rope.factor : 0;
+}
+
 bool positive(double x) {
   return std::isfinite(x) && x > 0;
 }
@@ -94,7 +99,7 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
   if (!positive(rope.factor) || rope.factor < 1.0) {
     return invalid_argument("rope scaling factor is {}, expected a number of at least 1", rope.factor);
   }
-  if (rope.scaling == RopeScaling::kLinear) return {};
+  if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kProportional) return {};
   if (rope.original_max_position < 1 || rope.original_max_position > (int64_t{1} << 31)) {
     return invalid_argument("original_max_position_embeddings is {}, expected a positive number",
                             rope.original_max_position);
@@ -137,6 +142,9 @@ std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequenc
       break;
     case RopeScaling::kYarn:
       scale_yarn(rope, frequencies);
+      break;
+    case RopeScaling::kProportional:
+      scale_proportional(rope, frequencies);
       break;
     case RopeScaling::kLongRope:
       for (size_t i = 0; i < frequencies.size(); ++i) {

@@ -16,7 +16,8 @@ namespace quire::nn {
 //   llama3: long wavelengths divided by factor, short ones kept, smooth between (Llama 3.1);
 //   yarn:   by dimension between interpolation and extrapolation (Peng et al., 2023);
 //   longrope: each divided by a factor of its own, one list for sequences within the trained context and one for
-//             those beyond it (`long_sequence`; Ding et al., 2024).
+//             those beyond it (`long_sequence`; Ding et al., 2024);
+//   proportional: all divided by factor, and of the pairs but the first turning_share stand still (Gemma 4).
 std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequence = false);
 // What cos and sin are multiplied with (1 but for yarn and longrope).
 double rotary_attention_factor(const RopeConfig& rope);

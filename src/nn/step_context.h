@@ -46,7 +46,7 @@ struct StepContext {
   }
 
   // Copies numbers, of views of the same shape whose rows may lie at any distance.
-  void copy(const ops::View& from, const ops::View& to) const {
+  void copy(const ops::ConstView& from, const ops::View& to) const {
     (*this)(ops::CopyHeadsArgs{.in = from.strided_floats(),
                                .in_token_stride = from.row_stride,
                                .in_head_stride = from.num_columns,

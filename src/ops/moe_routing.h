@@ -5,7 +5,8 @@
 //   groups of num_experts / num_groups neighbours are judged by their best c, or the sum of their best two; only
 //   the groups_per_token best take part
 //   the experts_per_token best c are chosen; the lower index where two are equal
-//   w = s of the chosen, (softmax over them,) divided by their sum when `normalise`, times `scale`
+//   w = s of the chosen, (softmax over them,) divided by their sum when `normalise`, times `scale`, times the expert's
+//   own where there are such
 // The chosen pairs of token and expert are then laid out by expert, for products of an expert with all its tokens: the
 // "rows" of ops/grouped_linear.h. A token's weights depend on its logits alone.
 #pragma once
@@ -20,6 +21,7 @@ namespace quire::ops {
 struct MoeRoutingArgs {
   const float* logits = nullptr;           // [num_tokens, num_experts]
   const float* correction_bias = nullptr;  // [num_experts] or nullptr
+  const float* expert_scales = nullptr;    // [num_experts] or nullptr
   int64_t num_tokens = 0;
   int32_t num_experts = 0;
   int32_t experts_per_token = 0;

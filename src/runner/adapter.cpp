@@ -180,6 +180,9 @@ class AdapterMaker {
     if (config.latent.kv_rank > 0) {
       return unimplemented("the adapter is of prefix tuning, which is not built for latent attention");
     }
+    if (std::holds_alternative<Gemma4Config>(config.family)) {
+      return unimplemented("the adapter is of prefix tuning, which is not built for layers of different heads");
+    }
     QUIRE_RETURN_IF_ERROR(check_prompt_width(2 * config.num_layers * size));
     const nn::Range heads = host_.kv_heads.value_or(nn::Range{0, config.num_kv_heads});
     const nn::Range layers = host_.own_layers.value_or(nn::Range{0, config.num_layers});

@@ -16,7 +16,7 @@ namespace quire {
 
 // kDynamic is kNone within the trained length. Beyond it the base, and with it every cached key, would change with each
 // token, so that is not served.
-enum class RopeScaling { kNone, kDynamic, kLinear, kLlama3, kYarn, kLongRope };
+enum class RopeScaling { kNone, kDynamic, kLinear, kLlama3, kYarn, kLongRope, kProportional };
 
 // Rotary position embedding (Su et al., 2021) and how it is stretched beyond the trained context.
 struct RopeConfig {
@@ -40,6 +40,7 @@ struct RopeConfig {
   // original_max_position and of those that go beyond it.
   std::vector<double> short_factors;
   std::vector<double> long_factors;
+  double turning_share = 1;  // proportional: of the pairs, the first; the others stand still
 };
 
 // What OPT alone says of itself.
@@ -86,6 +87,16 @@ struct ModernBertConfig {
   Activation head_activation = Activation::kGelu;
 };
 
+// What Gemma 4 alone says of itself. Layers without a window have heads of their own.
+struct Gemma4Config {
+  int32_t full_head_dim = 0;
+  int32_t full_kv_heads = 0;
+  bool keys_are_values = false;    // of layers without a window: one projection gives both
+  int32_t num_sharing_layers = 0;  // the last so many read the cache of the last layer before them of their kind
+  bool wide_sharing_mlp = false;   // whose feed-forward blocks are twice as wide
+  int64_t layer_input_size = 0;    // of each token and layer, from a table of their own; 0: none
+};
+
 // What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
@@ -121,7 +132,8 @@ struct ModelConfig {
   std::vector<bool> unrotated_layers;     // [num_layers]: whose queries and keys have no positions. Empty: none
   MoeConfig moe;
   LatentAttentionConfig latent;
-  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig>
+  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
+               Gemma4Config>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

@@ -27,6 +27,7 @@ struct MoeConfig {
   bool correction_bias = false;  // added to the scores for the choice alone
   bool normalise = false;        // weights of the chosen sum to 1
   double scale = 1.0;            // of the weights, after that
+  bool expert_scales = false;    // and one of each expert's
   int32_t num_groups = 1;        // of neighbouring experts
   int32_t groups_per_token = 1;  // that take part
   GroupScore group_score = GroupScore::kBest;

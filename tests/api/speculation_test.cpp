@@ -274,7 +274,7 @@ TEST_P(Speculation, ReceiptsAreThoseOfAnEngineThatGuessesNothing) {
     EngineConfig changed = config();
     variant.set(changed);
     // Two groups of layers hold a block each where others hold one.
-    if (variant.preempts && GetParam() == "gemma3") changed.num_gpu_blocks_override *= 2;
+    if (variant.preempts && GetParam().starts_with("gemma")) changed.num_gpu_blocks_override *= 2;
     std::vector<Alone>& expected = known[changed.block_size];
     if (expected.empty()) expected = alone(list, changed.block_size);
     auto llm = LLM::create(changed);
@@ -502,7 +502,8 @@ TEST(SpeculationModels, OfAnotherVocabularyAreRefused) {
 
 // Windows in two sizes, latent attention, experts, learned positions.
 INSTANTIATE_TEST_SUITE_P(Tiny, Speculation,
-                         testing::Values("llama", "mistral_swa", "gemma3", "deepseek_v3_mtp", "qwen3_moe", "gpt2"),
+                         testing::Values("llama", "mistral_swa", "gemma3", "gemma4", "deepseek_v3_mtp", "qwen3_moe",
+                                         "gpt2"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

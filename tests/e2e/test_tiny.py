@@ -265,6 +265,24 @@ class Cohere2(Tiny, harness.ServerTest):
     name = "cohere2"
 
 
+class Gemma4(Tiny, harness.ServerTest):
+    """Inputs of each layer, and last layers that read earlier ones' caches."""
+
+    name = "gemma4"
+
+
+class Gemma4Dense(Tiny, harness.ServerTest):
+    """Layers without a window whose heads are larger and whose values are the keys' projection."""
+
+    name = "gemma4_dense"
+
+
+class Gemma4Moe(Tiny, harness.ServerTest):
+    """Experts beside the dense block."""
+
+    name = "gemma4_moe"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

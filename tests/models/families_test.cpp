@@ -175,6 +175,61 @@ TEST(Families, TruncateOfAYarnScalingIsNoKeyOfGemma3s) {
   }
 }
 
+TEST(Families, Gemma4sHeadsAreReadInBothSpellings) {
+  boost::json::object config = small("Gemma4ForCausalLM");
+  config["num_hidden_layers"] = 7;
+  config["hidden_size_per_layer_input"] = 0;
+  config["attention_k_eq_v"] = true;
+  config["global_head_dim"] = 32;
+  config["num_global_key_value_heads"] = 1;
+  const auto published = read(config);
+  ASSERT_TRUE(published.ok()) << published.status().message();
+  EXPECT_THAT(published->layer_windows, ElementsAre(512, 512, 512, 512, 512, 0, 0));  // the last has none in any case
+  const auto& gemma = std::get<Gemma4Config>(published->family);
+  EXPECT_EQ(gemma.full_head_dim, 32);
+  EXPECT_EQ(gemma.full_kv_heads, 1);
+  EXPECT_TRUE(gemma.keys_are_values);
+  EXPECT_EQ(published->head_dim, 16);
+  EXPECT_EQ(published->attention_scale, 1);
+  EXPECT_EQ(published->rope.scaling, RopeScaling::kProportional);
+  EXPECT_EQ(published->rope.rotary_dim, 32);
+  EXPECT_EQ(published->rope.turning_share, 0.25);
+  EXPECT_EQ(published->window_rope->rotary_dim, 16);
+
+  config.erase("global_head_dim");
+  config.erase("num_global_key_value_heads");
+  const boost::json::object full{{"head_dim", 32}, {"num_key_value_heads", 1}};
+  config["per_layer_config"] = boost::json::object{{"5", full}, {"6", full}};
+  const auto newer = read(config);
+  ASSERT_TRUE(newer.ok()) << newer.status().message();
+  EXPECT_EQ(std::get<Gemma4Config>(newer->family).full_head_dim, 32);
+  EXPECT_EQ(std::get<Gemma4Config>(newer->family).full_kv_heads, 1);
+  config["per_layer_config"] = boost::json::object{{"5", full}};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("1 of the 2 layers without a window"));
+  config["per_layer_config"] = boost::json::object{{"0", full}};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("\"0\""));
+  config["per_layer_config"] = boost::json::object{{"5", full}, {"6", {{"head_dim", 64}}}};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("different heads"));
+}
+
+TEST(Families, WhatGemma4IsNotIsRefused) {
+  const auto refused = [](std::string_view key, boost::json::value value) {
+    boost::json::object config = small("Gemma4ForCausalLM");
+    config["hidden_size_per_layer_input"] = 0;
+    config[key] = std::move(value);
+    return std::string(read(config).status().message());
+  };
+  EXPECT_EQ(refused("use_bidirectional_attention", "vision"), "");
+  EXPECT_THAT(refused("use_bidirectional_attention", "all"), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(refused("hidden_size_per_layer_input", 8), HasSubstr("vocab_size_per_layer_input is 262144"));
+  // Of four layers the last alone has no window: it has none to share with.
+  EXPECT_THAT(refused("num_kv_shared_layers", 2), HasSubstr("before layer 2 there is none of its type"));
+  EXPECT_THAT(refused("num_kv_shared_layers", 4), HasSubstr("num_kv_shared_layers"));
+  EXPECT_THAT(refused("sliding_window", nullptr), HasSubstr("sliding_window"));
+  EXPECT_THAT(refused("final_logit_softcapping", 0), HasSubstr("final_logit_softcapping"));
+  EXPECT_THAT(refused("num_global_key_value_heads", 3), "");  // read where keys are values alone
+}
+
 TEST(Families, TheTextPartOfALargerGemma3IsRead) {
   boost::json::object whole{{"architectures", {"Gemma3ForConditionalGeneration"}}, {"eos_token_id", {1, 106}}};
   whole["text_config"] = small("ignored");

@@ -256,6 +256,36 @@ TEST(GgufConfig, OfGemma3HasARopeForEachTypeOfLayer) {
   EXPECT_THAT(config.layer_windows, ElementsAre(512, 0));
 }
 
+TEST(GgufConfig, OfGemma4HasNumbersOfEachLayer) {
+  const auto writer = [](std::initializer_list<uint32_t> kv_heads, std::initializer_list<uint32_t> sizes) {
+    GgufWriter out = small_model("gemma4");
+    out.remove("gemma4.feed_forward_length").remove("gemma4.block_count").u32("gemma4.block_count", 3);
+    out.numbers("gemma4.attention.head_count_kv", GgufValueType::kUint32, kv_heads);
+    out.numbers("gemma4.feed_forward_length", GgufValueType::kUint32, sizes);
+    out.u32("gemma4.attention.key_length", 32).u32("gemma4.attention.key_length_swa", 16);
+    out.u32("gemma4.attention.sliding_window", 64).u32("gemma4.attention.sliding_window_pattern", 2);
+    return out.u32("gemma4.attention.shared_kv_layers", 1);
+  };
+  const ModelConfig config = expect_config(writer({2, 1, 2}, {64, 64, 128}));
+  EXPECT_THAT(config.layer_windows, ElementsAre(64, 0, 64));
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.intermediate_size, 64);
+  EXPECT_EQ(config.rope.rotary_dim, 32);
+  EXPECT_EQ(config.window_rope->rotary_dim, 16);
+  const auto& gemma = std::get<Gemma4Config>(config.family);
+  EXPECT_EQ(gemma.full_head_dim, 32);
+  EXPECT_EQ(gemma.full_kv_heads, 1);
+  EXPECT_EQ(gemma.num_sharing_layers, 1);
+  EXPECT_TRUE(gemma.wide_sharing_mlp);
+  EXPECT_TRUE(gemma.keys_are_values) << "there is no v_proj";
+  EXPECT_EQ(gemma.layer_input_size, 0);
+  EXPECT_THAT(read_gguf(writer({2, 1, 1}, {64, 64, 128})).status().message(), HasSubstr("layers of one kind"));
+  EXPECT_THAT(read_gguf(writer({2, 1, 2}, {64, 96, 128})).status().message(), HasSubstr("is 96 for layer 1"));
+  EXPECT_THAT(read_gguf(writer({2, 1}, {64, 64, 128})).status().message(), HasSubstr("2 entries"));
+  EXPECT_THAT(read_gguf(writer({1, 3, 1}, {64, 64, 128})).status().message(), HasSubstr("no multiple"));
+}
+
 TEST(GgufConfig, OfGemma3HasNoWindowThatIsMadeUp) {
   EXPECT_THAT(expect_config(small_model("gemma3")).layer_windows, ElementsAre(0, 0));
 }

@@ -38,6 +38,18 @@ TEST(Rotary, LinearScalingDividesEveryFrequency) {
   }
 }
 
+TEST(Rotary, ProportionalScalingLetsTheFirstPairsTurnAlone) {
+  RopeConfig rope = plain(8);
+  rope.scaling = RopeScaling::kProportional;
+  rope.factor = 2;
+  rope.turning_share = 0.5;
+  const std::vector<double> frequencies = rotary_frequencies(rope);
+  EXPECT_DOUBLE_EQ(frequencies[0], 0.5);
+  EXPECT_DOUBLE_EQ(frequencies[1], rotary_frequencies(plain(8))[1] / 2) << "as of a head that turns whole";
+  EXPECT_EQ(frequencies[2], 0);
+  EXPECT_EQ(frequencies[3], 0);
+}
+
 TEST(Rotary, Llama3KeepsShortWavelengthsAndDividesLongOnes) {
   RopeConfig rope = plain(64);
   rope.theta = 500000;

@@ -69,6 +69,7 @@ TEST_P(MoeTest, RoutesAsTheReferenceWhateverTheRouter) {
           const int64_t tokens = 77;
           const std::vector<float> logits = random.normals(tokens * 24, 2.0f);
           const std::vector<float> bias = random.normals(24, 0.3f);
+          const std::vector<float> scales = random.normals(24, 1.0f);
           const MoeRoutingArgs args{.logits = logits.data(),
                                     .correction_bias = with_bias ? bias.data() : nullptr,
                                     .num_tokens = tokens,
@@ -98,6 +99,14 @@ TEST_P(MoeTest, RoutesAsTheReferenceWhateverTheRouter) {
           }
           EXPECT_EQ(here.rows, found.rows);
           EXPECT_EQ(here.offsets, found.offsets);
+          // Scales of the experts' own are the last that comes to a weight.
+          MoeRoutingArgs scaled = args;
+          scaled.expert_scales = scales.data();
+          const Routes other = route(*backend_, scaled);
+          for (size_t i = 0; i < experts.size(); ++i) {
+            ASSERT_EQ(other.weights[i], found.weights[i] * scales[static_cast<size_t>(experts[i])]);
+          }
+          EXPECT_EQ(other.rows, found.rows);
         }
       }
     }

@@ -20,7 +20,7 @@ TEST_P(BatchInvariant, LogitsAreTheSameBitsHoweverThePromptIsCut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, BatchInvariant,
-                         testing::Combine(testing::Values("llama", "mixtral", "gemma3", "deepseek_v3"),
+                         testing::Combine(testing::Values("llama", "mixtral", "gemma3", "gemma4", "deepseek_v3"),
                                           testing::Values("cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 

@@ -32,7 +32,8 @@ INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
                                          "deepseek_v3", "gpt_oss", "gemma", "olmo3", "olmoe", "smollm3", "seed_oss",
                                          "ernie4_5", "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
                                          "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2", "stablelm",
-                                         "stablelm_parallel", "phi", "cohere", "cohere2"),
+                                         "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4", "gemma4_dense",
+                                         "gemma4_moe"),
                          [](const auto& test) { return test.param; });
 
 TEST(DummyModels, NeedAConfigurationAndNoWeights) {

@@ -178,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(Families, SharedBlocks,
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, RecordedSteps,
-                         testing::Combine(testing::Values("llama", "mixtral", "gemma3", "deepseek_v3", "gpt_oss",
-                                                          "phi3_longrope"),
+                         testing::Combine(testing::Values("llama", "mixtral", "gemma3", "gemma4", "gemma4_moe",
+                                                          "deepseek_v3", "gpt_oss", "phi3_longrope"),
                                           testing::Values("cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 

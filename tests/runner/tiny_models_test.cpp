@@ -87,6 +87,7 @@ TEST_P(TinyModels, LogitsAreTheSameBitsWhereverTheLayersAreCut) {
   const GoldenCase& one = cases_.front();
   const auto whole = model_->logits(one.prompt, 2048);
   if (model_->config().num_layers < 2) GTEST_SKIP() << "a single layer";
+  if (std::get<0>(GetParam()) == "gemma4") GTEST_SKIP() << "layers that share a cache are of one stage";
   for (int32_t layer = 1; layer < model_->config().num_layers; ++layer) {
     model_->cut_at(layer);
     EXPECT_EQ(model_->logits(one.prompt, 2048), whole) << "cut before layer " << layer;
@@ -111,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Later, TinyModels,
                          testing::Combine(testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5",
                                                           "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
                                                           "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2",
-                                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2"),
+                                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2",
+                                                          "gemma4", "gemma4_dense", "gemma4_moe"),
                                           testing::Values("reference", "avx2", "cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 

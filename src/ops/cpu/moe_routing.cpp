@@ -101,7 +101,10 @@ void route_token(const MoeRoutingArgs& args, const float* logits, Scratch& scrat
     for (int32_t r = 0; r < count; ++r) total += weights[r];
     for (int32_t r = 0; r < count; ++r) weights[r] /= total;
   }
-  for (int32_t r = 0; r < count; ++r) weights[r] = is_here(args, experts[r]) ? weights[r] * args.scale : 0.0f;
+  for (int32_t r = 0; r < count; ++r) {
+    weights[r] = is_here(args, experts[r]) ? weights[r] * args.scale : 0.0f;
+    if (args.expert_scales != nullptr) weights[r] *= args.expert_scales[experts[r]];
+  }
 }
 
 // Pairs by expert: `rows` holds the expert of each and is made its row.

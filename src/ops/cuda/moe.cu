@@ -132,6 +132,7 @@ __device__ void choose(const MoeRoutingArgs& args, int64_t token, float* scratch
     const int32_t expert = args.rows[token * count + r];
     const bool here = expert >= args.first_expert && expert < args.end_expert;
     weights[r] = here ? weights[r] / total * args.scale : 0.0f;
+    if (args.expert_scales != nullptr) weights[r] *= args.expert_scales[expert];
   }
 }
 

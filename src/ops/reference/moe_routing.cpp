@@ -64,7 +64,8 @@ void route_token(const MoeRoutingArgs& args, int64_t token, std::vector<int32_t>
   const double total = args.normalise ? std::accumulate(weights.begin(), weights.end(), 1e-20) : 1.0;
   const int32_t* chosen = experts.data() + token * args.experts_per_token;
   for (size_t r = 0; r < weights.size(); ++r) {
-    const double weight = is_here(args, chosen[r]) ? weights[r] / total * static_cast<double>(args.scale) : 0.0;
+    double weight = is_here(args, chosen[r]) ? weights[r] / total * static_cast<double>(args.scale) : 0.0;
+    if (args.expert_scales != nullptr) weight *= static_cast<double>(args.expert_scales[chosen[r]]);
     args.weights[token * args.experts_per_token + static_cast<int64_t>(r)] = static_cast<float>(weight);
   }
 }
