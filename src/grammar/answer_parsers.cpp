@@ -298,6 +298,7 @@ std::unique_ptr<AnswerParser> make_tool_parser(const AnswerReading& reading) {
   if (reading.tools == ToolFormat::kPythonic || reading.tools == ToolFormat::kLlama4Pythonic) {
     return make_python_call_parser(reading);
   }
+  if (reading.tools == ToolFormat::kGemma4) return make_gemma_call_parser(reading);
   return std::make_unique<TextParser>();
 }
 

@@ -83,6 +83,7 @@ class JsonCall {
 std::unique_ptr<AnswerParser> make_json_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_xml_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_python_call_parser(const AnswerReading& reading);
+std::unique_ptr<AnswerParser> make_gemma_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_channel_parser(const AnswerReading& reading);
 
 }  // namespace quire::grammar

@@ -38,6 +38,7 @@ enum class ToolFormat : uint8_t {
   kPhi4Mini,        // functools[{"name": ..., "arguments": {...}}]
   kStep3,           // <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="name">... in a section
   kGptOss,          // channels: commentary to=functions.name
+  kGemma4,          // <|tool_call>call:name{key:<|"|>value<|"|>}<tool_call|>
 };
 
 // The names are those of vLLM's --reasoning-parser.
@@ -47,6 +48,7 @@ enum class ReasoningFormat : uint8_t {
   kGranite,  // Here is my thought process: ... Here is my response:
   kMistral,  // [THINK]...[/THINK]
   kGptOss,   // the channel analysis
+  kGemma4,   // <|channel>thought ... <channel|>
 };
 
 // Errors: invalid_argument listing the names there are.

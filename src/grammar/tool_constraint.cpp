@@ -168,6 +168,10 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
       case ToolFormat::kDeepseekV3:
         each.emplace_back(deepseek_call(function));
         break;
+      case ToolFormat::kGemma4:
+        calls.tags.emplace_back(
+            tag(fmt::format("{}call:{}", kGemmaCall, function.name), schema_of(function), kGemmaCallEnd));
+        break;
       case ToolFormat::kKimiK2:
         each.emplace_back(kimi_call(function));
         break;
@@ -180,6 +184,7 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
     }
   }
   calls.trigger = format == nullptr ? "" : format->open;
+  if (reading.tools == ToolFormat::kGemma4) calls.trigger = kGemmaCall;
   if (each.empty()) return calls;
   calls.whole = true;
   const CallsShape shape = calls_shape(reading.tools);
@@ -195,6 +200,9 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
 // Text in which calls may stand, or calls alone. nullopt: free text that is read for calls as they come.
 std::optional<json::object> tools_part(const AnswerReading& reading, const GrammarLimits& limits) {
   const bool must = reading.choice != ToolChoice::kAuto;
+  // What must be heeded to the letter is constrained as JSON; the model's own spelling of values is another.
+  if (reading.tools == ToolFormat::kGemma4 && !must && std::ranges::none_of(reading.functions, &ToolFunction::strict))
+    return std::nullopt;
   Calls calls = calls_of(reading, limits);
   if (calls.tags.empty()) return std::nullopt;
   if (calls.trigger.empty() || (must && calls.whole)) {
@@ -202,7 +210,8 @@ std::optional<json::object> tools_part(const AnswerReading& reading, const Gramm
     if (!must) return std::nullopt;
     return calls.tags.front().get_object();
   }
-  if (must) return list_of(std::move(calls.tags), reading.tools == ToolFormat::kMistral ? "" : "\n", reading.parallel);
+  const bool stand_close = reading.tools == ToolFormat::kMistral || reading.tools == ToolFormat::kGemma4;
+  if (must) return list_of(std::move(calls.tags), stand_close ? "" : "\n", reading.parallel);
   return json::object{{"type", "triggered_tags"},
                       {"triggers", {calls.trigger}},
                       {"tags", std::move(calls.tags)},

@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ToolFormat>, 28> kToolNames = {{
+constexpr std::array<std::pair<std::string_view, ToolFormat>, 29> kToolNames = {{
     {"none", ToolFormat::kNone},
     {"hermes", ToolFormat::kHermes},
     {"llama3_json", ToolFormat::kLlama3Json},
@@ -30,6 +30,7 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 28> kToolNames = {
     {"jamba", ToolFormat::kJamba},
     {"phi4_mini_json", ToolFormat::kPhi4Mini},
     {"step3", ToolFormat::kStep3},
+    {"gemma4", ToolFormat::kGemma4},
     // Other names of the same.
     {"llama4_json", ToolFormat::kLlama3Json},
     {"qwen3_xml", ToolFormat::kQwen3Coder},
@@ -43,12 +44,13 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 28> kToolNames = {
     {"harmony", ToolFormat::kGptOss},
 }};
 
-constexpr std::array<std::pair<std::string_view, ReasoningFormat>, 12> kReasoningNames = {{
+constexpr std::array<std::pair<std::string_view, ReasoningFormat>, 13> kReasoningNames = {{
     {"none", ReasoningFormat::kNone},
     {"deepseek_r1", ReasoningFormat::kThink},
     {"granite", ReasoningFormat::kGranite},
     {"mistral", ReasoningFormat::kMistral},
     {"openai_gptoss", ReasoningFormat::kGptOss},
+    {"gemma4", ReasoningFormat::kGemma4},
     // Other names of the same.
     {"qwen3", ReasoningFormat::kThink},
     {"glm45", ReasoningFormat::kThink},
@@ -104,7 +106,7 @@ bool knows_tools(std::string_view chat_template) {
 
 // By the marks that the template itself writes around calls of earlier turns: the rarest first.
 ToolFormat tool_format_of(std::string_view chat_template) {
-  constexpr std::array<std::pair<std::string_view, ToolFormat>, 16> kMarks = {{
+  constexpr std::array<std::pair<std::string_view, ToolFormat>, 17> kMarks = {{
       {"<|tool_calls_section_begin|>", ToolFormat::kKimiK2},
       {"<｜tool▁calls▁begin｜>", ToolFormat::kDeepseekV3},
       {"<minimax:tool_call>", ToolFormat::kMinimaxM2},
@@ -117,6 +119,7 @@ ToolFormat tool_format_of(std::string_view chat_template) {
       {"[TOOL_CALLS]", ToolFormat::kMistral},
       {"functools[", ToolFormat::kPhi4Mini},
       {"<|tool_call|>", ToolFormat::kGranite},
+      {kGemmaCall, ToolFormat::kGemma4},
       {"<tool_calls>", ToolFormat::kJamba},
       {"<tool_call>", ToolFormat::kHermes},
       {"func_name1(", ToolFormat::kPythonic},
@@ -146,7 +149,8 @@ bool is_mark(std::string_view spelling) {
       kPythonTag,    kDeepseekCall,  kDeepseekSeparator, kDeepseekCallEnd,   kStepCall,    kStepSeparator,
       kStepCallEnd,  kPythonStart,   kPythonEnd,         "<|action_start|>", "<|plugin|>", "<|interpreter|>",
       kKimiCall,     kKimiArguments, kKimiCallEnd,       "[ARGS]",           "[CALL_ID]",  "<|channel|>",
-      "<|message|>", "<|start|>",    "<|end|>",          "<|call|>",         "<|return|>", "<|constrain|>"};
+      "<|message|>", "<|start|>",    "<|end|>",          "<|call|>",         "<|return|>", "<|constrain|>",
+      kGemmaCall,    kGemmaCallEnd,  kGemmaQuote,        "<|channel>"};
   const auto is = [spelling](std::string_view mark) { return mark == spelling; };
   return std::ranges::any_of(kOthers, is) ||
          std::ranges::any_of(kJsonCallFormats, [&](const auto& f) { return is(f.open) || is(f.close); }) ||
@@ -187,6 +191,22 @@ std::string xml_text(const XmlCallFormat& format, std::string_view name, const j
          fmt::format("{}{}{}{}", format.call_end, format.after_call, format.call.empty() ? "" : "\n", format.close);
 }
 
+std::string gemma_text(const json::value& value) {
+  std::string out;
+  if (const json::object* object = value.if_object()) {
+    for (const auto& member : *object)
+      out += fmt::format("{}{}:{}", out.empty() ? "" : ",", std::string_view(member.key()), gemma_text(member.value()));
+    return "{" + out + "}";
+  }
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& one : *array) out += (out.empty() ? "" : ",") + gemma_text(one);
+    return "[" + out + "]";
+  }
+  if (const json::string* text = value.if_string())
+    return fmt::format("{}{}{}", kGemmaQuote, std::string_view(*text), kGemmaQuote);
+  return json::serialize(value);
+}
+
 // One of those that stand side by side.
 std::string call_text(ToolFormat format, size_t index, std::string_view name, const json::object& arguments) {
   const std::string plain = json::serialize(arguments);
@@ -208,6 +228,8 @@ std::string call_text(ToolFormat format, size_t index, std::string_view name, co
                          kDeepseekCallEnd);
     case ToolFormat::kDeepseekV31:
       return fmt::format("{}{}{}{}{}", kDeepseekCall, name, kDeepseekSeparator, plain, kDeepseekCallEnd);
+    case ToolFormat::kGemma4:
+      return fmt::format("{}call:{}{}{}", kGemmaCall, name, gemma_text(arguments), kGemmaCallEnd);
     case ToolFormat::kKimiK2:
       return fmt::format("{}functions.{}:{}{}{}{}", kKimiCall, name, index, kKimiArguments, plain, kKimiCallEnd);
     default:
@@ -241,6 +263,8 @@ CallsShape calls_shape(ToolFormat format) {
       return {"<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"};
     case ToolFormat::kKimiK2:
       return {"<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>"};
+    case ToolFormat::kGemma4:
+      return {"", "", ""};
     default:
       return {"", "\n", ""};
   }

@@ -30,6 +30,11 @@ constexpr std::array<JsonCallFormat, 10> kJsonCallFormats = {{
 
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";  // may stand before llama3_json's calls
 
+// Around gemma4's calls, and around the texts in them.
+inline constexpr std::string_view kGemmaCall = "<|tool_call>";
+inline constexpr std::string_view kGemmaCallEnd = "<tool_call|>";
+inline constexpr std::string_view kGemmaQuote = "<|\"|>";
+
 // Around calls of llama4_pythonic.
 inline constexpr std::string_view kPythonStart = "<|python_start|>";
 inline constexpr std::string_view kPythonEnd = "<|python_end|>";
@@ -90,10 +95,11 @@ struct ReasoningMarks {
   std::string_view end;
 };
 
-constexpr std::array<ReasoningMarks, 3> kReasoningMarks = {{
+constexpr std::array<ReasoningMarks, 4> kReasoningMarks = {{
     {ReasoningFormat::kThink, "<think>", "</think>"},
     {ReasoningFormat::kGranite, "Here is my thought process:", "Here is my response:"},
     {ReasoningFormat::kMistral, "[THINK]", "[/THINK]"},
+    {ReasoningFormat::kGemma4, "<|channel>thought", "<channel|>"},
 }};
 
 template <typename Table>

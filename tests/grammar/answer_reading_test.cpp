@@ -191,6 +191,13 @@ const FormatCase kFormats[] = {
      "<｜tool_call_end｜><｜tool_sep｜><｜tool_call_begin｜><steptml:invoke name=\"get_time\"></steptml:invoke>"
      "<｜tool_call_end｜><｜tool_calls_end｜>",
      ""},
+    {ToolFormat::kGemma4,
+     "I look.<|tool_call>call:get_weather{city:<|\"|>Zürich <b><|\"|>,days:3}<tool_call|><|tool_call>call:get_time{}"
+     "<tool_call|>",
+     "I look."},
+    {ToolFormat::kGemma4,  // as JSON, and without the last mark
+     "<|tool_call>call:get_weather{\"city\": \"Zürich <b>\", \"days\": 3}<tool_call|>\n<|tool_call>call:get_time{ }",
+     ""},
     {ToolFormat::kGptOss,
      "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Zürich <b>\", \"days\": "
      "3}"
@@ -233,6 +240,10 @@ TEST(AnswerReading, TextThatIsNoCallStaysText) {
       {ToolFormat::kPhi4Mini, "functools is a module; functools[0] is none"},
       {ToolFormat::kStep3, "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>nothing"},
       {ToolFormat::kStep3, "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function"},
+      {ToolFormat::kGemma4, "<|tool_call>nothing<tool_call|> and more"},
+      {ToolFormat::kGemma4, "<|tool_call>call:f{a:<|\"|>no end<tool_call|>"},
+      {ToolFormat::kGemma4, "<|tool_call>call:f{a:1"},
+      {ToolFormat::kGemma4, "<|tool_cal"},
   };
   for (const auto& [format, text] : texts) {
     SCOPED_TRACE(text);
@@ -281,6 +292,26 @@ TEST(AnswerReading, PythonsLiteralsAreRead) {
   const Read escapes = read_every_way(reading, R"([f(a="\ud83d\ude00", b="\b\f")])");
   ASSERT_EQ(escapes.calls.size(), 1U);
   EXPECT_EQ(escapes.calls[0].arguments, parsed(R"({"a":"😀","b":"\b\f"})"));
+}
+
+TEST(AnswerReading, Gemma4sValuesAreRead) {
+  const auto arguments = [](const std::string& text) {
+    const Read read =
+        read_every_way(reading_of(ToolFormat::kGemma4), "<|tool_call>call:get_time{" + text + "}<tool_call|>");
+    EXPECT_EQ(read.calls.size(), 1U) << text << " " << read.content;
+    return read.calls.empty() ? json::value() : json::value(read.calls[0].arguments);
+  };
+  EXPECT_EQ(arguments(R"(a:<|"|>x, {y}: "z" \n <tool_call|><|"|>,b:-1.5e3,c:true,d:null)"),
+            parsed(R"({"a": "x, {y}: \"z\" \\n <tool_call|>", "b": -1500.0, "c": true, "d": null})"));
+  EXPECT_EQ(arguments(R"(list:[1,<|"|>two<|"|>,[ ],{k:<|"|><|"|>}], inner : {deep:{x:[false]}} )"),
+            parsed(R"({"list": [1, "two", [], {"k": ""}], "inner": {"deep": {"x": [false]}}})"));
+  EXPECT_EQ(arguments(R"(word:bare text,"quoted key":"a \"b\" <tool_call|>",<|"|>k:1<|"|>:2)"),
+            parsed(R"({"word": "bare text", "quoted key": "a \"b\" <tool_call|>", "k:1": 2})"));
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "[";
+  EXPECT_THAT(
+      read_every_way(reading_of(ToolFormat::kGemma4), "<|tool_call>call:get_time{a:" + deep + "<tool_call|>").calls,
+      IsEmpty());
 }
 
 TEST(AnswerReading, WhatNamesNoFunctionIsText) {
@@ -342,6 +373,11 @@ TEST(AnswerReading, ReasoningIsToldApart) {
                         "Here is my thought process: think. Here is my response: say.");
   EXPECT_EQ(read.reasoning, "think.");
   EXPECT_EQ(read.content, " say.");
+  read = read_every_way(reading_of(ToolFormat::kGemma4, ReasoningFormat::kGemma4),
+                        "<|channel>thought\nThink.\n<channel|>Say.<|tool_call>call:get_time{}<tool_call|>");
+  EXPECT_EQ(read.reasoning, "Think.");
+  EXPECT_EQ(read.content, "Say.");
+  EXPECT_EQ(read.calls.size(), 1U);
   read = read_every_way(reading_of(ToolFormat::kNone, ReasoningFormat::kGptOss),
                         "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Say.");
   EXPECT_EQ(read.reasoning, "Think.");
@@ -359,10 +395,14 @@ TEST(AnswerReading, FormatsAreFoundInTemplates) {
   EXPECT_EQ(tool_format_of("{% if tools %}<|action_start|><|plugin|>"), ToolFormat::kInternlm);
   EXPECT_EQ(tool_format_of("{% if tools %}<tool_calls>["), ToolFormat::kJamba);
   EXPECT_EQ(tool_format_of("{% if tools %}<｜tool_sep｜><steptml:invoke name="), ToolFormat::kStep3);
+  EXPECT_EQ(tool_format_of("{% if tools %}<|tool_call>call:"), ToolFormat::kGemma4);
+  EXPECT_EQ(tool_format_of("{% if tools %}<|tool_call|>["), ToolFormat::kGranite);
   EXPECT_EQ(*tool_format("qwen3_xml"), ToolFormat::kQwen3Coder);
   EXPECT_EQ(*tool_format("hunyuan_a13b"), ToolFormat::kJamba);
   EXPECT_EQ(*tool_format("phi4_mini"), ToolFormat::kPhi4Mini);
   EXPECT_EQ(reasoning_format_of("<think></think>"), ReasoningFormat::kThink);
+  EXPECT_EQ(reasoning_format_of("<|channel>thought\n<channel|>"), ReasoningFormat::kGemma4);
+  EXPECT_FALSE(ends_in_reasoning(ReasoningFormat::kGemma4, "<|turn>model\n<|channel>thought\n<channel|>"));
   EXPECT_EQ(reasoning_format_of("{{ messages }}"), ReasoningFormat::kNone);
   EXPECT_TRUE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n"));
   EXPECT_FALSE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n\n</think>\n\n"));
@@ -409,7 +449,7 @@ TEST(AnswerReading, EveryFormatsConstraintIsOneStructuralTag) {
       const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
       ASSERT_TRUE(output.ok()) << output.status().message();
       const bool whole_answer = one.format == ToolFormat::kLlama3Json || one.format == ToolFormat::kPythonic ||
-                                one.format == ToolFormat::kLlama4Pythonic;
+                                one.format == ToolFormat::kLlama4Pythonic || one.format == ToolFormat::kGemma4;
       EXPECT_EQ(output->has_value(), choice == ToolChoice::kRequired || !whole_answer) << to_string(one.format);
       if (!*output) continue;
       EXPECT_EQ((*output)->kind, StructuredOutput::Kind::kStructuralTag);

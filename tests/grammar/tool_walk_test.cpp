@@ -201,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, ToolWalk,
                                            ToolFormat::kGlm, ToolFormat::kGranite, ToolFormat::kKimiK2,
                                            ToolFormat::kMinimaxM2, ToolFormat::kLlama4Pythonic,
                                            ToolFormat::kDeepseekV31, ToolFormat::kInternlm, ToolFormat::kJamba,
-                                           ToolFormat::kPhi4Mini, ToolFormat::kStep3, ToolFormat::kGptOss),
+                                           ToolFormat::kPhi4Mini, ToolFormat::kStep3, ToolFormat::kGptOss,
+                                           ToolFormat::kGemma4),
                          [](const auto& param) {
                            std::string name(to_string(param.param));
                            std::erase_if(name, [](char c) { return c == '_'; });
