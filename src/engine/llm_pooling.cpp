@@ -151,8 +151,9 @@ Result<std::vector<float>> LLM::score(const std::vector<std::pair<std::string, s
   std::vector<PooledText> texts;
   SamplingParams params;
   params.max_tokens = 0;
+  QUIRE_ASSIGN_OR_RETURN(engine::PairEncoder encoder, engine::PairEncoder::create(engine, {}));
   for (const auto& [first, second] : pairs) {
-    QUIRE_ASSIGN_OR_RETURN(PooledText text, engine::pair_text(engine, first, second, most, {}));
+    QUIRE_ASSIGN_OR_RETURN(PooledText text, encoder.encode(first, second, most));
     QUIRE_RETURN_IF_ERROR(engine.check(text.ids, params));
     texts.push_back(std::move(text));
   }

@@ -297,19 +297,16 @@ Result<std::vector<TokenId>> encode(const text::Tokenizer& tokenizer, std::strin
   return tokenizer.encode_within(std::span(&piece, 1), /*add_special_tokens=*/false, limits);
 }
 
+// As the tokenizers library cuts a pair to its room: the shorter text stays whole where it can.
 void shorten_longer(std::vector<TokenId>& first, std::vector<TokenId>& second, int64_t most) {
   const auto room = static_cast<size_t>(std::max<int64_t>(most, 0));
   if (first.size() + second.size() <= room) return;
-  // What is taken away token by token from the longer one ends where both are as long.
-  const size_t half = room / 2;
-  if (first.size() <= half) {
-    second.resize(room - first.size());
-  } else if (second.size() <= room - half) {
-    first.resize(room - second.size());
-  } else {
-    second.resize(half);
-    first.resize(room - half);
-  }
+  std::vector<TokenId>& shorter = second.size() < first.size() ? second : first;
+  std::vector<TokenId>& longer = second.size() < first.size() ? first : second;
+  const size_t of_longer = shorter.size() > room ? shorter.size() : std::max(shorter.size(), room - shorter.size());
+  if (shorter.size() + of_longer <= room) return longer.resize(of_longer);
+  shorter.resize(room / 2);
+  longer.resize(room - room / 2);
 }
 
 }  // namespace
@@ -323,39 +320,50 @@ Result<int32_t> unpooled_tokens(const Engine& engine, std::string_view prompt, b
   return static_cast<int32_t>(before + ids.size());
 }
 
-Result<PooledText> pair_text(const Engine& engine, std::string_view first, std::string_view second,
-                             std::optional<int64_t> most, const text::EncodeLimits& limits,
-                             std::optional<int64_t> most_of_second) {
-  const text::Tokenizer* tokenizer = engine.tokenizer();
-  if (tokenizer == nullptr)
+Result<PairEncoder> PairEncoder::create(const Engine& engine, text::EncodeLimits limits) {
+  PairEncoder out;
+  out.tokenizer_ = engine.tokenizer();
+  out.limits_ = std::move(limits);
+  if (out.tokenizer_ == nullptr)
     return invalid_argument("pairs of texts need a tokenizer, and this engine runs without one");
   const ModelConfig& model = engine.model();
-  text::SpecialFrame frame = tokenizer->frame(/*of_pair=*/true);
-  const bool judges = model.task == ModelTask::kClassify && model.pooling.num_labels == 0;
-  if (judges) {
-    QUIRE_ASSIGN_OR_RETURN(frame.before, encode(*tokenizer, kJudgeBefore, /*trusted=*/true, limits));
-    QUIRE_ASSIGN_OR_RETURN(frame.between, encode(*tokenizer, kJudgeBetween, /*trusted=*/true, limits));
-    QUIRE_ASSIGN_OR_RETURN(frame.after, encode(*tokenizer, kJudgeAfter, /*trusted=*/true, limits));
-  }
+  out.judges_ = model.task == ModelTask::kClassify && model.pooling.num_labels == 0;
+  out.frame_ = out.tokenizer_->frame(/*of_pair=*/true);
+  if (!out.judges_) return out;
+  const auto words = [&out](std::string_view text) {
+    return engine::encode(*out.tokenizer_, text, /*trusted=*/true, out.limits_);
+  };
+  QUIRE_ASSIGN_OR_RETURN(out.frame_.before, words(kJudgeBefore));
+  QUIRE_ASSIGN_OR_RETURN(out.frame_.between, words(kJudgeBetween));
+  QUIRE_ASSIGN_OR_RETURN(out.frame_.after, words(kJudgeAfter));
+  return out;
+}
+
+Result<PooledText> PairEncoder::encode(std::string_view first, std::string_view second, std::optional<int64_t> most,
+                                       std::optional<int64_t> most_of_second) {
   // A user's text spells no special token to a model that obeys them.
-  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> a, encode(*tokenizer, first, !judges, limits));
-  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> b, encode(*tokenizer, second, !judges, limits));
+  if (!first_ids_ || first.data() != first_.data() || first.size() != first_.size()) {
+    QUIRE_ASSIGN_OR_RETURN(first_ids_, engine::encode(*tokenizer_, first, !judges_, limits_));
+    first_ = first;
+  }
+  std::vector<TokenId> a = *first_ids_;
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> b, engine::encode(*tokenizer_, second, !judges_, limits_));
   if (most_of_second && static_cast<int64_t>(b.size()) > *most_of_second) {
     b.resize(static_cast<size_t>(*most_of_second));
   }
   if (most) {
-    const size_t special = frame.before.size() + frame.between.size() + frame.after.size();
+    const size_t special = frame_.before.size() + frame_.between.size() + frame_.after.size();
     shorten_longer(a, b, *most - static_cast<int64_t>(special));
   }
-  PooledText text{.ids = std::move(frame.before)};
+  PooledText text{.ids = frame_.before};
   const auto append = [&text](const std::vector<TokenId>& ids) {
     text.ids.insert(text.ids.end(), ids.begin(), ids.end());
   };
   append(a);
-  append(frame.between);
+  append(frame_.between);
   text.second_text = static_cast<int32_t>(text.ids.size());
   append(b);
-  append(frame.after);
+  append(frame_.after);
   return text;
 }
 

@@ -127,12 +127,25 @@ Status check_scores_pairs(const ModelConfig& model);
 // that end every text. most: at least as many as those.
 void truncate_text(const text::Tokenizer& tokenizer, int64_t most, std::vector<TokenId>& ids);
 
-// Two texts as the model takes them: with its special tokens around and between; of a reranker that generates (its
-// score is what it answers) in the words that it was made for. Longer pairs than `most` tokens lose the end of the
-// longer text, token by token, and second texts of more than `most_of_second` theirs before. Errors: invalid_argument:
-// there is no tokenizer, or the model takes no pairs.
-Result<PooledText> pair_text(const Engine& engine, std::string_view first, std::string_view second,
-                             std::optional<int64_t> most, const text::EncodeLimits& limits,
-                             std::optional<int64_t> most_of_second = std::nullopt);
+// Pairs of texts as the model takes them: with its special tokens around and between; of a reranker that generates (its
+// score is what it answers) in the words that it was made for.
+class PairEncoder {
+ public:
+  // Errors: invalid_argument: there is no tokenizer.
+  static Result<PairEncoder> create(const Engine& engine, text::EncodeLimits limits);
+
+  // A first text that is the one before, in the same memory, is not encoded again. Longer pairs than `most` tokens lose
+  // the end of the longer text, and second texts of more than `most_of_second` theirs before.
+  Result<PooledText> encode(std::string_view first, std::string_view second, std::optional<int64_t> most,
+                            std::optional<int64_t> most_of_second = std::nullopt);
+
+ private:
+  const text::Tokenizer* tokenizer_ = nullptr;
+  text::EncodeLimits limits_;
+  text::SpecialFrame frame_;
+  bool judges_ = false;
+  std::string_view first_;
+  std::optional<std::vector<TokenId>> first_ids_;
+};
 
 }  // namespace quire::engine

@@ -22,8 +22,10 @@ constexpr const char* kUsualType = "Q4_K_M";  // of a repository with several, w
 constexpr auto kTextFiles = std::to_array<std::string_view>(
     {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
      "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model",
-     "chat_template.jinja", "chat_template.json", "modules.json", "sentence_bert_config.json",
-     "config_sentence_transformers.json", "1_Pooling/config.json"});
+     "chat_template.jinja", "chat_template.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json",
+     "modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
+     "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
+     "sentence_xlnet_config.json", "config_sentence_transformers.json"});
 constexpr auto kTokenizerFiles =
     std::to_array<std::string_view>({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"});
 constexpr auto kPickleEndings = std::to_array<std::string_view>({".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl"});

@@ -347,11 +347,11 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, int32_t p
 
 // Blocks on disk outlive the list of keys, so that a key's number would be another's. What stands before the first ':'
 // can be no part of another key's salt.
-std::string Generator::salt_of(const HttpRequest& request, const GenerationOptions& options) const {
+std::string Generator::salt_of(const HttpRequest& request, const std::string& cache_salt) const {
   const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
-  if (!apart) return options.cache_salt;
+  if (!apart) return cache_salt;
   const auto tenant = static_cast<size_t>(request.tenant);  // of a batch whose key is there no more: none
-  return fmt::format("{}:{}", tenant < owners_.size() ? owners_[tenant] : nobody_, options.cache_salt);
+  return fmt::format("{}:{}", tenant < owners_.size() ? owners_[tenant] : nobody_, cache_salt);
 }
 
 bool Generator::is_adapter(const GenerationOptions& options) const {
@@ -364,7 +364,7 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
   const GenerationOptions& options = beginning.options;
   QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared,
                          engine::Completion::prepare(engine_, options.params, standing.tenant, beginning.constraint));
-  const std::string salt = salt_of(from, options);
+  const std::string salt = salt_of(from, options.cache_salt);
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : beginning.prompts) {
     engine::GenerationRequest request{.prompt = prompt.ids,
@@ -456,7 +456,7 @@ Status Generator::check_transfer(const Beginning& beginning) {
 
 KvTransfer::Text Generator::transferred_text(const HttpRequest& request, const Beginning& beginning) const {
   return {.prompt = beginning.prompts.front().ids,
-          .cache_salt = salt_of(request, beginning.options),
+          .cache_salt = salt_of(request, beginning.options.cache_salt),
           .has_adapter = is_adapter(beginning.options)};
 }
 
@@ -522,6 +522,11 @@ Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Begi
   return named(std::move(status), beginning);
 }
 
+ApiError Generator::over_quota(int seconds) {
+  return {429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", seconds), "",
+          "rate_limit_exceeded", seconds};
+}
+
 Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const {
   const GenerationOptions& options = beginning.options;
   std::vector<PreparedPrompt>& prompts = beginning.prompts;
@@ -551,10 +556,8 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
   for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   if (const auto seconds = tenant.admit(prompt_tokens)) {
     if (!idle) count_rejection("quota");  // else it comes again by itself
-    const ApiError refusal = {
-        429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", *seconds), "",
-        "rate_limit_exceeded", *seconds};
-    exchange->respond(beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(refusal));
+    exchange->respond(
+        beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(over_quota(*seconds)));
     return {};
   }
   if (RequestSpan* span = exchange->request().span.get()) {

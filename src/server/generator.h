@@ -62,6 +62,8 @@ class Generator {
   // A text by itself.
   Result<std::vector<TokenId>> encode(const std::string& text, bool add_special_tokens,
                                       const PreparationBudget& budget) const;
+  // Errors: invalid_argument: so many bytes, of an answer or of what it is made of, are more than one may take.
+  Status check_answer_bytes(int64_t bytes, const char* field) const;
   PreparationBudget budget() const { return PreparationBudget(config_.max_preparation_time); }
   // A status as its client is told it.
   ApiError told(const Status& status) const;
@@ -114,7 +116,7 @@ class Generator {
   // Finds room for the answers, by number and by size. Before what is costly: who waits for a constraint to be compiled
   // has a place already.
   Status admit(const HttpRequest& request, Beginning& beginning) const;
-  std::string salt_of(const HttpRequest& request, const GenerationOptions& options) const;
+  std::string salt_of(const HttpRequest& request, const std::string& cache_salt) const;
   bool is_adapter(const GenerationOptions& options) const;
   Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning, const HttpRequest& from,
                                                                   const Standing& standing) const;
@@ -131,6 +133,7 @@ class Generator {
   static Status check_transfer(const Beginning& beginning);
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const;
+  static ApiError over_quota(int seconds);
   // A status as the request's fields are called.
   static Status named(Status status, const Beginning& beginning);
   void log_start(const HttpRequest& request, const GenerationOptions& options,

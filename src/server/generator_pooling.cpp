@@ -1,9 +1,12 @@
 // The way of requests for vectors and scores: one of a Generator's two.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+#include "server/api_error.h"
 #include "server/generator.h"
 #include "server/request_span.h"
 
@@ -33,6 +36,16 @@ Result<engine::PooledText> Generator::encode_text(const std::string& text, bool 
   return out;
 }
 
+Status Generator::check_answer_bytes(int64_t bytes, const char* field) const {
+  const auto most = static_cast<int64_t>(config_.max_answer_bytes);
+  if (bytes <= most) return {};
+  return invalid_argument(
+             "The numbers of so many texts may take {} MiB or more; this server allows {} MiB an answer "
+             "(--max-answer-bytes). Ask for fewer texts at once.",
+             bytes >> 20, most >> 20)
+      .with_param(field);
+}
+
 Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, PoolingWork work, const char* field) const {
   const HttpRequest& request = exchange->request();
   QUIRE_RETURN_IF_ERROR(check_priority(work.options.priority));
@@ -45,14 +58,9 @@ Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, Pooli
     return Status(status.code(), where + status.message())
         .with_param(status.param() == "prompt" ? field : status.param());
   }
-  const auto most = static_cast<int64_t>(config_.max_answer_bytes);
-  if (work.answer_bytes > most) {
-    return invalid_argument(
-               "The numbers of {} texts may take {} MiB; this server allows {} MiB an answer (--max-answer-bytes). Ask "
-               "for fewer texts at once.",
-               work.texts.size(), work.answer_bytes >> 20, most >> 20)
-        .with_param(field);
-  }
+  QUIRE_RETURN_IF_ERROR(check_answer_bytes(work.answer_bytes, field));
+  int64_t num_tokens = 0;
+  for (const engine::PooledText& text : work.texts) num_tokens += static_cast<int64_t>(text.ids.size());
   std::unique_ptr<LoadTicket> ticket;
   if (!request.in_idle_time) {
     // However many there are, no more of them are with the engine at a time (engine::PoolingJob).
@@ -71,17 +79,32 @@ Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, Pooli
         "Requests under way, of all or of this API key, take as much memory as they may; try again later.");
   }
   const Standing standing = standing_of(request, work.options.priority);
-  const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
-  if (apart) work.options.cache_salt = fmt::format("{}:{}", request.tenant, work.options.cache_salt);
+  work.options.cache_salt = salt_of(request, work.options.cache_salt);
+  if (const double seconds = engine_.config().request_timeout; seconds > 0) {
+    work.options.timeout =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  }
   work.options.label = request.id;
   work.options.priority = standing.priority;
   work.options.tenant = standing.tenant;
   work.options.weight = standing.weight;
   if (RequestSpan* span = request.span.get()) {
-    int64_t num_tokens = 0;
-    for (const engine::PooledText& text : work.texts) num_tokens += static_cast<int64_t>(text.ids.size());
     span->asked(request.id, model_name(), num_tokens);
     work.options.timeline = span->timeline();
+  }
+  Tenant& tenant = tenants_[request.tenant];
+  if (const auto seconds = tenant.admit(num_tokens)) {
+    if (!request.in_idle_time) count_rejection("quota");
+    exchange->respond(error_response(over_quota(*seconds)));
+    return {};
+  }
+  tenant.prompted(num_tokens);
+  if (config_.enable_log_requests) {
+    log_with(LogLevel::kInfo,
+             {{"request_id", request.id},
+              {"texts", std::to_string(work.texts.size()), true},
+              {"prompt_tokens", std::to_string(num_tokens), true}},
+             "request");
   }
   std::make_shared<PoolingAnswer>(exchange, engine_, std::move(work), load_, std::move(ticket), std::move(memory),
                                   retry_after())

@@ -65,6 +65,8 @@ Result<std::optional<int64_t>> kept_of(const ModelRequest& asked, const PoolingF
 
 Result<std::vector<engine::PooledText>> encode_inputs(const ModelRequest& asked, const EmbeddingsRequest& request) {
   const Generator& generator = asked.generator();
+  QUIRE_RETURN_IF_ERROR(
+      generator.check_answer_bytes(static_cast<int64_t>(request.inputs.size()) * kBytesPerText, "input"));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> kept, kept_of(asked, request.fields));
   QUIRE_ASSIGN_OR_RETURN(const std::string before,
                          engine::prompt_named(generator.engine().text(), request.prompt_name));
@@ -186,9 +188,37 @@ struct PreparedPairs {
   PairsForm form;
 };
 
-// Pairs as the model takes them: each a text of its own, or, where it embeds, each text once.
+// Texts that are put together of fewer than they are: their tokens take memory as an answer does, and are bounded with
+// it while they are made. A text that is too long is the last: start_pooling() says so.
+class TextsInPairs {
+ public:
+  TextsInPairs(const Generator& generator, std::vector<engine::PooledText>& texts, int64_t bytes_each)
+      : generator_(generator), texts_(texts), bytes_each_(bytes_each) {}
+
+  // The text's place.
+  Result<size_t> add(Result<engine::PooledText> text) {
+    QUIRE_RETURN_IF_ERROR(text.status());
+    bytes_ += bytes_each_ + static_cast<int64_t>(text->ids.size() * sizeof(TokenId));
+    QUIRE_RETURN_IF_ERROR(generator_.check_answer_bytes(bytes_, "documents"));
+    is_full_ |= static_cast<int64_t>(text->ids.size()) > generator_.engine().max_model_len();
+    texts_.push_back(*std::move(text));
+    return texts_.size() - 1;
+  }
+  bool is_full() const { return is_full_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const Generator& generator_;
+  std::vector<engine::PooledText>& texts_;
+  const int64_t bytes_each_;
+  int64_t bytes_ = 0;
+  bool is_full_ = false;
+};
+
+// Pairs as the model takes them: each a text of its own, or, where it embeds, each text once. first: one of all pairs,
+// or one of each.
 Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFields& fields,
-                                    const std::vector<std::pair<std::string, std::string>>& pairs,
+                                    const std::vector<std::string>& first, const std::vector<std::string>& second,
                                     std::optional<bool> use_activation,
                                     std::optional<int64_t> most_of_second = std::nullopt) {
   const Generator& generator = asked.generator();
@@ -198,39 +228,42 @@ Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFiel
   std::optional<int64_t> kept_of_second = kept;
   if (most_of_second) kept_of_second = std::min(*most_of_second, kept.value_or(engine.max_model_len()));
   const PreparationBudget budget = generator.budget();
+  const text::EncodeLimits limits{.max_ids = static_cast<size_t>(engine.max_model_len()) + 1,
+                                  .is_over = [&budget] { return budget.is_over(); }};
   PreparedPairs prepared;
-  std::vector<engine::PooledText>& texts = prepared.work.texts;
-  if (model.task == ModelTask::kEmbed) {
-    const std::string* last = nullptr;
-    for (const auto& [first, second] : pairs) {
-      if (last == nullptr || *last != first) {
-        QUIRE_ASSIGN_OR_RETURN(engine::PooledText text,
-                               generator.encode_text(first, fields.add_special_tokens, kept, budget));
-        texts.push_back(std::move(text));
-        prepared.form.places.emplace_back(texts.size() - 1, 0);
-      } else {
-        prepared.form.places.emplace_back(prepared.form.places.back().first, 0);
+  const bool embeds = model.task == ModelTask::kEmbed;
+  const int64_t numbers = embeds ? model.pooling.vector_size : 1;
+  TextsInPairs texts(generator, prepared.work.texts, kBytesPerText + numbers * static_cast<int64_t>(sizeof(float)));
+  if (embeds) {
+    QUIRE_ASSIGN_OR_RETURN(const std::string before, engine::prompt_named(engine.text(), ""));
+    QUIRE_ASSIGN_OR_RETURN(const int32_t pooled_from,
+                           engine::unpooled_tokens(engine, before, fields.add_special_tokens, limits));
+    const auto encode = [&](const std::string& text, std::optional<int64_t> most) {
+      auto out = generator.encode_text(before + text, fields.add_special_tokens, most, budget);
+      if (out.ok()) out->pooled_from = pooled_from;
+      return out;
+    };
+    for (size_t i = 0; i < second.size() && !texts.is_full(); ++i) {
+      size_t place = 0;
+      if (i < first.size()) {
+        QUIRE_ASSIGN_OR_RETURN(place, texts.add(encode(first[i], kept)));
       }
-      last = &first;
-      QUIRE_ASSIGN_OR_RETURN(engine::PooledText text,
-                             generator.encode_text(second, fields.add_special_tokens, kept_of_second, budget));
-      texts.push_back(std::move(text));
-      prepared.form.places.back().second = texts.size() - 1;
+      QUIRE_ASSIGN_OR_RETURN(const size_t other, texts.add(encode(second[i], kept_of_second)));
+      prepared.form.places.emplace_back(place, other);
     }
   } else {
     QUIRE_RETURN_IF_ERROR(engine::check_scores_pairs(model));
     prepared.form.activation = activation_of(model, use_activation);
-    const text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
-    for (const auto& [first, second] : pairs) {
-      auto text = engine::pair_text(engine, first, second, kept, limits, most_of_second);
+    auto encoder = engine::PairEncoder::create(engine, limits);
+    QUIRE_RETURN_IF_ERROR(budget.check());
+    QUIRE_RETURN_IF_ERROR(encoder.status());
+    for (size_t i = 0; i < second.size() && !texts.is_full(); ++i) {
+      auto text = encoder->encode(first[first.size() == 1 ? 0 : i], second[i], kept, most_of_second);
       QUIRE_RETURN_IF_ERROR(budget.check());
-      QUIRE_RETURN_IF_ERROR(text.status());
-      texts.push_back(std::move(*text));
+      QUIRE_RETURN_IF_ERROR(texts.add(std::move(text)).status());
     }
   }
-  const int64_t numbers = model.task == ModelTask::kEmbed ? model.pooling.vector_size : 1;
-  prepared.work.answer_bytes =
-      static_cast<int64_t>(texts.size()) * (kBytesPerText + numbers * static_cast<int64_t>(sizeof(float)));
+  prepared.work.answer_bytes = texts.bytes();
   prepared.work.options = options_of(fields);
   return prepared;
 }
@@ -240,7 +273,7 @@ Status answer_scores(const ModelRequest& asked) {
   if (engine.model().task == ModelTask::kGenerate) return unsupported(engine, "scores");
   QUIRE_ASSIGN_OR_RETURN(const ScoreRequest request, parse_score_request(asked.body));
   QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared,
-                         prepare_pairs(asked, request.fields, request.pairs, request.use_activation));
+                         prepare_pairs(asked, request.fields, request.first, request.second, request.use_activation));
   const size_t num_texts = prepared.work.texts.size();
   prepared.work.writer =
       std::make_unique<ScoresWriter>(context_of(asked, request.fields, "score-"), num_texts, std::move(prepared.form));
@@ -252,10 +285,9 @@ Status answer_ranking(const ModelRequest& asked) {
   const engine::Engine& engine = asked.generator().engine();
   if (engine.model().task == ModelTask::kGenerate) return unsupported(engine, "reranking");
   QUIRE_ASSIGN_OR_RETURN(RerankRequest request, parse_rerank_request(asked.body));
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (const std::string& document : request.documents) pairs.emplace_back(request.query, document);
-  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared, prepare_pairs(asked, request.fields, pairs, request.use_activation,
-                                                               request.max_tokens_per_doc));
+  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared,
+                         prepare_pairs(asked, request.fields, {request.query}, request.documents,
+                                       request.use_activation, request.max_tokens_per_doc));
   if (!request.return_documents.value_or(asked.exchange->request().path != "/v2/rerank")) {
     request.documents.clear();
   } else {

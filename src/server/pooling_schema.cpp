@@ -255,17 +255,14 @@ Result<ScoreRequest> parse_score_request(const json::object& body) {
   JsonFields fields(body);
   read_fields(fields, request.fields);
   request.use_activation = read_activation(fields);
-  std::vector<std::string> first = read_texts(fields, {"text_1", "queries", "data_1"});
-  std::vector<std::string> second = read_texts(fields, {"text_2", "documents", "items", "data_2"});
+  request.first = read_texts(fields, {"text_1", "queries", "data_1"});
+  request.second = read_texts(fields, {"text_2", "documents", "items", "data_2"});
   QUIRE_RETURN_IF_ERROR(fields.status());
-  if (first.size() != 1 && first.size() != second.size()) {
+  if (request.first.size() != 1 && request.first.size() != request.second.size()) {
     return invalid_argument(
                "text_1 has {} texts and text_2 {}; they are paired one by one, or a single text_1 with all of text_2.",
-               first.size(), second.size())
+               request.first.size(), request.second.size())
         .with_param("text_1");
-  }
-  for (size_t i = 0; i < second.size(); ++i) {
-    request.pairs.emplace_back(first.size() == 1 ? first.front() : std::move(first[i]), std::move(second[i]));
   }
   return request;
 }

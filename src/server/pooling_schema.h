@@ -41,7 +41,8 @@ struct EmbeddingsRequest {
 
 struct ScoreRequest {
   PoolingFields fields;
-  std::vector<std::pair<std::string, std::string>> pairs;
+  std::vector<std::string> first;  // one, of all pairs, or as many as there are second ones
+  std::vector<std::string> second;
   std::optional<bool> use_activation;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -51,17 +52,13 @@ Result<json::value> read_back(std::string_view text) {
   return value;
 }
 
-// Drops the oldest messages until prompt and answer fit. The template is rendered a few times: how much must go is not
-// known without its tokens.
+// Drops the oldest turns until prompt and answer fit. What is left begins with a user's message: there are templates that
+// take nothing else, and a call's output is nothing without the call. The template is rendered a few times: how much must
+// go is not known without its tokens.
 Status make_room(const Generator& generator, ResponsesRequest& request) {
   const json::array all = request.chat.messages;
   const size_t fixed = request.num_instructions;
   const int64_t answer = std::max<int64_t>(request.chat.options.params.max_tokens.value_or(1), 1);
-  const auto keep_from = [&](size_t dropped) {
-    request.chat.messages = json::array(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(fixed));
-    request.chat.messages.insert(request.chat.messages.end(),
-                                 all.begin() + static_cast<std::ptrdiff_t>(fixed + dropped), all.end());
-  };
   const PreparationBudget budget = generator.budget();
   const auto fits = [&]() -> Result<bool> {
     const auto prompt = generator.render(request.chat, budget, /*whole=*/false);
@@ -69,18 +66,32 @@ Status make_room(const Generator& generator, ResponsesRequest& request) {
     if (!prompt.ok()) return prompt.status();
     return static_cast<int64_t>(prompt->ids.size()) + answer <= generator.engine().max_model_len();
   };
-  if (all.size() <= fixed + 1) return {};  // the last message stays: nothing could go
+  std::vector<size_t> turns;  // where what is left may begin
+  for (size_t i = fixed + 1; i < all.size(); ++i) {
+    if (all[i].at("role") == "user") turns.push_back(i);
+  }
+  if (turns.empty()) return {};  // the last turn stays: nothing could go
   QUIRE_ASSIGN_OR_RETURN(const bool enough, fits());
   if (enough) return {};
-  size_t too_few = 0;
-  size_t most = all.size() - fixed - 1;
-  while (too_few + 1 < most) {
-    const size_t middle = (too_few + most) / 2;
+  const auto keep_from = [&](size_t turn) {
+    const auto begin = all.begin();
+    request.chat.messages = json::array(begin, begin + static_cast<std::ptrdiff_t>(fixed));
+    request.chat.messages.insert(request.chat.messages.end(), begin + static_cast<std::ptrdiff_t>(turns[turn]),
+                                 all.end());
+  };
+  size_t first = 0;
+  size_t last = turns.size() - 1;
+  while (first < last) {
+    const size_t middle = (first + last) / 2;
     keep_from(middle);
     QUIRE_ASSIGN_OR_RETURN(const bool fit, fits());
-    (fit ? most : too_few) = middle;
+    if (fit) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
   }
-  keep_from(most);
+  keep_from(last);
   return {};
 }
 
