@@ -36,26 +36,32 @@ Result<ModulePattern> ModulePattern::parse(std::string_view text, bool expressio
   pattern.text_ = text;
   if (!expression && !text.starts_with(kPrefix)) return pattern;
   if (!expression) text.remove_prefix(kPrefix.size());
-  QUIRE_RETURN_IF_ERROR(pattern.compile(text, /*whole=*/false));
+  QUIRE_RETURN_IF_ERROR(pattern.compile(text, PCRE2_ANCHORED));
   return pattern;
 }
 
 Result<ModulePattern> ModulePattern::parse_whole(std::string_view expression) {
   ModulePattern pattern;
   pattern.text_ = expression;
-  QUIRE_RETURN_IF_ERROR(pattern.compile(expression, /*whole=*/true));
+  QUIRE_RETURN_IF_ERROR(pattern.compile(expression, PCRE2_ANCHORED | PCRE2_ENDANCHORED));
   return pattern;
 }
 
-Status ModulePattern::compile(std::string_view expression, bool whole) {
+Result<ModulePattern> ModulePattern::parse_anywhere(std::string_view expression) {
+  ModulePattern pattern;
+  pattern.text_ = expression;
+  QUIRE_RETURN_IF_ERROR(pattern.compile(expression, 0));
+  return pattern;
+}
+
+Status ModulePattern::compile(std::string_view expression, uint32_t anchors) {
   if (expression.size() > kMostPatternBytes) {
     return invalid_argument("an expression of {} bytes; at most {} are taken", expression.size(), kMostPatternBytes);
   }
   int error = 0;
   size_t offset = 0;
   auto compiled = std::make_shared<Compiled>();
-  compiled->code.reset(pcre2_compile(bytes_of(expression), expression.size(),
-                                     PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C | (whole ? PCRE2_ENDANCHORED : 0), &error,
+  compiled->code.reset(pcre2_compile(bytes_of(expression), expression.size(), PCRE2_NEVER_BACKSLASH_C | anchors, &error,
                                      &offset, nullptr));
   if (compiled->code == nullptr) {
     return invalid_argument("the expression {} does not compile: see its byte {}", in_quotes(expression), offset);

@@ -18,13 +18,16 @@ class ModulePattern {
   // An expression that a whole name has to match (Python's re.fullmatch). Errors: invalid_argument.
   static Result<ModulePattern> parse_whole(std::string_view expression);
 
+  // An expression that is found somewhere in a name (Python's re.search). Errors: invalid_argument.
+  static Result<ModulePattern> parse_anywhere(std::string_view expression);
+
   // Errors: invalid_argument where the expression takes too many steps.
   Result<bool> matches(std::string_view module) const;
   const std::string& text() const { return text_; }
 
  private:
   struct Compiled;
-  Status compile(std::string_view expression, bool whole);
+  Status compile(std::string_view expression, uint32_t anchors);
 
   std::string text_;
   std::shared_ptr<const Compiled> compiled_;  // nullptr: a plain name

@@ -113,6 +113,8 @@ Status read_auto_round(const ConfigFields& fields, QuantizationConfig& out) {
   QUIRE_RETURN_IF_ERROR(is_awq ? read_awq(fields, out) : read_gptq(fields, out));
   QUIRE_ASSIGN_OR_RETURN(const json::object* others, fields.object("extra_config"));
   if (others == nullptr) return {};
+  // A key with a character that names do not have is an expression; names come first, so that they win.
+  std::vector<GptqOverride> expressions;
   for (const auto& [key, value] : *others) {
     if (!value.is_object()) return fields.unfit("extra_config", "an object of objects");
     const ConfigFields own(value.get_object(), fmt::format("{}.extra_config[{}]", fields.path(), in_quotes(key)));
@@ -120,11 +122,15 @@ Status read_auto_round(const ConfigFields& fields, QuantizationConfig& out) {
     const int64_t group = own.whole("group_size").value_or(out.group_size);
     if (bits >= 16 || (bits == out.bits && group == out.group_size)) continue;  // a plain tensor, or as all are
     if (is_awq) return own.refuse("bits", "16, or as for all modules");
-    QUIRE_ASSIGN_OR_RETURN(ModulePattern pattern, ModulePattern::parse(key));
-    out.overrides.push_back({.pattern = std::move(pattern),
-                             .bits = static_cast<int>(std::clamp<int64_t>(bits, 0, 64)),
-                             .group_size = group});
+    const bool is_expression = std::string_view(key).find_first_of("*+?^$()[]{}|\\") != std::string_view::npos;
+    QUIRE_ASSIGN_OR_RETURN(ModulePattern pattern,
+                           is_expression ? ModulePattern::parse_anywhere(key) : ModulePattern::parse(key));
+    (is_expression ? expressions : out.overrides)
+        .push_back({.pattern = std::move(pattern),
+                    .bits = static_cast<int>(std::clamp<int64_t>(bits, 0, 64)),
+                    .group_size = group});
   }
+  std::ranges::move(expressions, std::back_inserter(out.overrides));
   return {};
 }
 
@@ -240,7 +246,8 @@ Status check_weights(const ConfigFields& fields, std::string_view format, const 
     return {};
   }
   if (format == "int-quantized" || (format == "naive-quantized" && !weights.is_float)) {
-    if (weights.is_float || weights.bits != 8) return fields.refuse("num_bits", "8 bits of type int");
+    if (weights.is_float || weights.bits < 2 || weights.bits > 8)
+      return fields.refuse("num_bits", "2 to 8 bits of type int, a byte each");
     return {};
   }
   if (format == "float-quantized" || format == "naive-quantized") {
@@ -340,6 +347,11 @@ std::string describe(const QuantizationConfig& config) {
 }
 
 Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::object& config) {
+  // Larger models may have it with their text model.
+  const json::value* text_config = config.if_contains("text_config");
+  const bool is_nested = !config.contains("quantization_config") && !config.contains("compression_config") &&
+                         text_config != nullptr && text_config->is_object();
+  if (is_nested) return parse(text_config->get_object());
   const ConfigFields all(config, "config.json");
   // Some files of compressed-tensors call it so.
   const std::string_view key = all.find("quantization_config") == nullptr && all.find("compression_config") != nullptr

@@ -114,7 +114,15 @@ std::string_view module_kind(const json::value& module) {
 Result<SentenceFiles> read_sentence_files(const ModelDirectory& directory) {
   SentenceFiles files;
   QUIRE_ASSIGN_OR_RETURN(files.modules, read_modules(directory));
-  QUIRE_ASSIGN_OR_RETURN(files.transformer, read_object(directory, "sentence_bert_config.json"));
+  // The first of them that there is, as sentence-transformers looks for it.
+  for (const char* name :
+       {"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
+        "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
+        "sentence_xlnet_config.json"}) {
+    if (!directory.has(name)) continue;
+    QUIRE_ASSIGN_OR_RETURN(files.transformer, read_object(directory, name));
+    break;
+  }
   QUIRE_ASSIGN_OR_RETURN(files.model, read_object(directory, "config_sentence_transformers.json"));
   if (files.present()) {
     QUIRE_ASSIGN_OR_RETURN(files.tokenizer, read_object(directory, "tokenizer_config.json"));

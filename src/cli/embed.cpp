@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -36,6 +37,7 @@ struct EmbedOptions {
 class VectorFile {
  public:
   virtual ~VectorFile() = default;
+  virtual Status status() const = 0;  // whether it can be written
   virtual Status add(const EmbeddingOutput& output) = 0;
   virtual Status finish() = 0;
 };
@@ -44,6 +46,10 @@ class VectorFile {
 class NpyFile final : public VectorFile {
  public:
   explicit NpyFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::trunc) {}
+
+  Status status() const override {
+    return file_ ? Status() : invalid_argument("{}: cannot be written: {}", path_, std::strerror(errno));
+  }
 
   Status add(const EmbeddingOutput& output) override {
     static_assert(std::endian::native == std::endian::little, "the header says so");
@@ -73,10 +79,6 @@ class NpyFile final : public VectorFile {
     file_.write(kBegin, sizeof(kBegin));
     file_ << text << '\n';
   }
-  Status status() const {
-    return file_ ? Status() : invalid_argument("{}: cannot be written: {}", path_, std::strerror(errno));
-  }
-
   const std::string path_;
   std::ofstream file_;
   size_t rows_ = 0;
@@ -94,6 +96,7 @@ class JsonLinesFile final : public VectorFile {
     if (file_ != nullptr && file_ != stdout) std::fclose(file_);
   }
 
+  Status status() const override { return file_ == nullptr ? failed() : Status(); }
   Status add(const EmbeddingOutput& output) override {
     std::string line =
         fmt::format("{{\"index\":{},\"tokens\":{},\"embedding\":[", index_++, output.prompt_token_ids.size());
@@ -112,10 +115,54 @@ class JsonLinesFile final : public VectorFile {
   int64_t index_ = 0;
 };
 
-std::unique_ptr<VectorFile> open_output(const std::string& path) {
-  if (path.ends_with(".npy")) return std::make_unique<NpyFile>(path);
-  return std::make_unique<JsonLinesFile>(path);
-}
+// Where the vectors go while they are computed: beside the file, which is there, whole, at the end or as it was.
+class Output {
+ public:
+  // Errors: invalid_argument: it is the file of the texts, or cannot be written.
+  static Result<Output> open(const std::string& path, const std::string& input) {
+    std::error_code error;
+    if (!input.empty() && !path.empty() && std::filesystem::equivalent(input, path, error)) {
+      return invalid_argument("--output-file is the file of the texts, {}: name another", input);
+    }
+    Output out;
+    out.path_ = path;
+    const bool is_stream = path.empty() || path == "-" ||
+                           (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error));
+    out.written_ = is_stream ? path : path + ".part";
+    if (path.ends_with(".npy")) {
+      out.file_ = std::make_unique<NpyFile>(out.written_);
+    } else {
+      out.file_ = std::make_unique<JsonLinesFile>(out.written_);
+    }
+    QUIRE_RETURN_IF_ERROR(out.file_->status());
+    return out;
+  }
+  Output(Output&&) = default;
+  ~Output() {
+    file_.reset();
+    std::error_code error;
+    if (!is_done_ && written_ != path_) std::filesystem::remove(written_, error);
+  }
+
+  Status add(const EmbeddingOutput& output) { return file_->add(output); }
+  Status finish() {
+    QUIRE_RETURN_IF_ERROR(file_->finish());
+    file_.reset();
+    std::error_code error;
+    if (written_ != path_) std::filesystem::rename(written_, path_, error);
+    if (error) return invalid_argument("{}: cannot be written: {}", path_, error.message());
+    is_done_ = true;
+    return {};
+  }
+
+ private:
+  Output() = default;
+
+  std::string path_;
+  std::string written_;
+  std::unique_ptr<VectorFile> file_;
+  bool is_done_ = false;
+};
 
 // The next lines, each a text; a line's end is no part of it. Empty lines are texts, too: rows stay where they are.
 std::vector<Prompt> read_lines(std::istream& in, size_t most) {
@@ -141,9 +188,9 @@ Status run(EmbedOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (options.engine.runner == Runner::kAuto) options.engine.runner = Runner::kPooling;
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(Output out, Output::open(options.output, from_stdin ? "" : options.input));
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   LLM llm(std::move(engine));
-  const std::unique_ptr<VectorFile> out = open_output(options.output);
   options.pooling.progress = false;
   const bool shows = !options.quiet && isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();
@@ -158,7 +205,7 @@ Status run(EmbedOptions& options) {
       return vectors.status().with_prefix(
           fmt::format("lines {} to {}: ", texts + 1, texts + static_cast<int64_t>(lines.size())));
     for (const EmbeddingOutput& vector : *vectors) {
-      QUIRE_RETURN_IF_ERROR(out->add(vector));
+      QUIRE_RETURN_IF_ERROR(out.add(vector));
       tokens += static_cast<int64_t>(vector.prompt_token_ids.size());
     }
     texts += static_cast<int64_t>(lines.size());
@@ -168,7 +215,7 @@ Status run(EmbedOptions& options) {
   }
   if (texts == 0)
     return invalid_argument("there is no text to embed: give a line each, by --input-file or on standard input");
-  QUIRE_RETURN_IF_ERROR(out->finish());
+  QUIRE_RETURN_IF_ERROR(out.finish());
   if (!options.quiet) {
     std::fprintf(stderr, "%s%lld texts of %lld tokens in %.1f s: %.0f texts a second\n", shows ? "\r" : "",
                  static_cast<long long>(texts), static_cast<long long>(tokens), seconds(),

@@ -137,15 +137,19 @@ Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::uniqu
 }
 
 Status Engine::Impl::load_text() {
+  eos_ids = executor->model().eos_ids;
   if (config.skip_tokenizer_init) return {};
   QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_source(text));
+  // Fine-tunes often say their end of a turn in the tokenizer's files alone.
+  const auto end = text.eos_token.empty() ? std::nullopt : tokenizer->token_to_id(text.eos_token);
+  if (end && *end < executor->model().vocab_size && std::ranges::count(eos_ids, *end) == 0) eos_ids.push_back(*end);
   if (tokenizer->vocab_size() > executor->model().vocab_size) {
     // Padding of the embedding goes the other way; ids that the model has no row for cannot be computed.
     log_warning("the tokenizer has {} tokens, the model only {}: prompts with the others are refused",
                 tokenizer->vocab_size(), executor->model().vocab_size);
   }
   if (executor->model().task == ModelTask::kGenerate) {
-    compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
+    compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, eos_ids,
                                                    grammar::CompilerOptions{});
     breakers = std::make_unique<BreakerSets>(*tokenizer);
   }
@@ -266,7 +270,7 @@ Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_l
   const ModelConfig& model = executor->model();
   QUIRE_RETURN_IF_ERROR(validate(params, limits()));
   QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), breakers.get(), limits(), params));
-  QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, model.eos_ids, model.vocab_size));
+  QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, eos_ids, model.vocab_size));
   if (params.structured_output && compiled == nullptr) {
     QUIRE_ASSIGN_OR_RETURN(compiled, compile_structured_output(*params.structured_output, tenant));
   }
@@ -327,7 +331,7 @@ Engine::Impl::Submission Engine::Impl::common_submission(GenerationRequest& requ
   sched::SequenceRequest& sequence = common.request;
   sequence.context = context_of(request.cache_salt, static_cast<int64_t>(request.prompt.size()));
   sequence.prompt = std::move(request.prompt);
-  if (!params.ignore_eos) sequence.eos_ids = executor->model().eos_ids;
+  if (!params.ignore_eos) sequence.eos_ids = eos_ids;
   sequence.priority = request.priority;
   sequence.tenant = request.tenant;
   sequence.weight = request.weight;

@@ -170,6 +170,7 @@ struct Engine::Impl {
   const Drive drive;
   const sched::SchedulerConfig scheduling;
   std::unique_ptr<text::Tokenizer> tokenizer;
+  std::vector<TokenId> eos_ids;  // the model's, and the tokenizer's
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<grammar::Compiler> compiler;         // where there is a tokenizer
   std::unique_ptr<BreakerSets> breakers;               // the same

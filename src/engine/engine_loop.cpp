@@ -413,8 +413,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   if (found == active.end()) return;
   Active& entry = found->second;
   if (event.stop_token) {
-    const std::vector<TokenId>& eos = executor->model().eos_ids;
-    event.stopped_by_eos = std::ranges::count(eos, *event.stop_token) > 0;
+    event.stopped_by_eos = std::ranges::count(eos_ids, *event.stop_token) > 0;
   }
   event.adapter_revision = entry.adapter_revision;
   if (const int32_t own = entry.num_virtual_tokens; own > 0) {  // those of a soft prompt are not the client's

@@ -72,8 +72,8 @@ Result<std::vector<PooledText>> texts_of(const engine::Engine& engine, const std
     QUIRE_ASSIGN_OR_RETURN(texts[i].ids, text != nullptr && !before.empty() ? prompt_ids(engine, Prompt(before + *text))
                                                                             : prompt_ids(engine, prompts[i]));
     if (options.max_tokens != 0 && engine.tokenizer() != nullptr) {
-      engine::truncate_text(*engine.tokenizer(),
-                            options.max_tokens > 0 ? std::min(options.max_tokens, context) : context, texts[i].ids);
+      engine::truncate_text(engine, options.max_tokens > 0 ? std::min(options.max_tokens, context) : context,
+                            texts[i].ids);
     }
     QUIRE_RETURN_IF_ERROR(engine.check(texts[i].ids, params));
   }

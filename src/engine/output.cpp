@@ -81,6 +81,7 @@ OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const Samplin
       keep_logprobs_(keep_logprobs),
       deterministic_(params.deterministic) {
   if (tokenizer == nullptr || !params.detokenize) return;
+  tokenizer_ = tokenizer;
   if (!params.skip_special_tokens) shows_special_ = tokenizer;
   if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
   // Marks of calls and of reasoning may be special tokens.
@@ -217,9 +218,12 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     if (!shows(event.tokens[i])) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
     const size_t from = delta.text.size();
-    if (shows_special_ != nullptr && constraint_ != nullptr) {
-      const std::string bytes = shows_special_->token_bytes(event.tokens[i]);
-      const bool is_end = shows_special_->is_special(event.tokens[i]) && !grammar::is_mark(bytes);
+    if (tokenizer_ != nullptr && constraint_ != nullptr) {
+      const std::string bytes = tokenizer_->token_bytes(event.tokens[i]);
+      const bool is_special = tokenizer_->is_special(event.tokens[i]);
+      const bool is_eos = ends_answer && event.stopped_by_eos;
+      const bool is_end = is_eos ? shows_special_ != nullptr || !is_special
+                                 : shows_special_ != nullptr && is_special && !grammar::is_mark(bytes);
       is_end ? static_cast<void>(end_text_ += bytes) : end_text_.clear();
     }
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);

@@ -72,7 +72,8 @@ class OutputProcessor {
 
   std::shared_ptr<const TokenConstraint> constraint_;  // that the answer must have
   std::string answer_;                                 // so far, where it must have one
-  std::string end_text_;                               // of special tokens at its end, where they are shown
+  std::string end_text_;                               // at its end, of special tokens and the end token, if shown
+  const text::Tokenizer* tokenizer_ = nullptr;         // where there is text
   const text::Tokenizer* shows_special_ = nullptr;     // they are
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;

@@ -272,9 +272,16 @@ Status check_scores_pairs(const ModelConfig& model) {
                           model.pooling.num_labels);
 }
 
-void truncate_text(const text::Tokenizer& tokenizer, int64_t most, std::vector<TokenId>& ids) {
+void truncate_text(const Engine& engine, int64_t most, std::vector<TokenId>& ids) {
   if (static_cast<int64_t>(ids.size()) <= most) return;
-  const std::vector<TokenId> after = tokenizer.frame(/*of_pair=*/false).after;
+  const text::SpecialFrame frame = engine.tokenizer()->frame(/*of_pair=*/false);
+  if (engine.text().truncates_left) {
+    const int64_t kept = std::max<int64_t>(most - static_cast<int64_t>(frame.before.size()), 0);
+    ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(kept));
+    ids.insert(ids.begin(), frame.before.begin(), frame.before.end());
+    return;
+  }
+  const std::vector<TokenId>& after = frame.after;
   const int64_t kept = std::max<int64_t>(most - static_cast<int64_t>(after.size()), 0);
   ids.resize(static_cast<size_t>(kept));
   ids.insert(ids.end(), after.begin(), after.end());
@@ -297,16 +304,22 @@ Result<std::vector<TokenId>> encode(const text::Tokenizer& tokenizer, std::strin
   return tokenizer.encode_within(std::span(&piece, 1), /*add_special_tokens=*/false, limits);
 }
 
+// Of `left`: the last ones are kept.
+void keep(std::vector<TokenId>& ids, size_t count, bool left) {
+  if (left && count < ids.size()) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(count));
+  ids.resize(std::min(count, ids.size()));
+}
+
 // As the tokenizers library cuts a pair to its room: the shorter text stays whole where it can.
-void shorten_longer(std::vector<TokenId>& first, std::vector<TokenId>& second, int64_t most) {
+void shorten_longer(std::vector<TokenId>& first, std::vector<TokenId>& second, int64_t most, bool left) {
   const auto room = static_cast<size_t>(std::max<int64_t>(most, 0));
   if (first.size() + second.size() <= room) return;
   std::vector<TokenId>& shorter = second.size() < first.size() ? second : first;
   std::vector<TokenId>& longer = second.size() < first.size() ? first : second;
   const size_t of_longer = shorter.size() > room ? shorter.size() : std::max(shorter.size(), room - shorter.size());
-  if (shorter.size() + of_longer <= room) return longer.resize(of_longer);
-  shorter.resize(room / 2);
-  longer.resize(room - room / 2);
+  if (shorter.size() + of_longer <= room) return keep(longer, of_longer, left);
+  keep(shorter, room / 2, left);
+  keep(longer, room - room / 2, left);
 }
 
 }  // namespace
@@ -324,6 +337,8 @@ Result<PairEncoder> PairEncoder::create(const Engine& engine, text::EncodeLimits
   PairEncoder out;
   out.tokenizer_ = engine.tokenizer();
   out.limits_ = std::move(limits);
+  out.truncates_left_ = engine.text().truncates_left;
+  if (out.truncates_left_) out.limits_.max_ids = text::EncodeLimits().max_ids;  // the end of all counts
   if (out.tokenizer_ == nullptr)
     return invalid_argument("pairs of texts need a tokenizer, and this engine runs without one");
   const ModelConfig& model = engine.model();
@@ -353,7 +368,7 @@ Result<PooledText> PairEncoder::encode(std::string_view first, std::string_view 
   }
   if (most) {
     const size_t special = frame_.before.size() + frame_.between.size() + frame_.after.size();
-    shorten_longer(a, b, *most - static_cast<int64_t>(special));
+    shorten_longer(a, b, *most - static_cast<int64_t>(special), truncates_left_);
   }
   PooledText text{.ids = frame_.before};
   const auto append = [&text](const std::vector<TokenId>& ids) {

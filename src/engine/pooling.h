@@ -124,8 +124,9 @@ float cosine(std::span<const float> a, std::span<const float> b);
 Status check_scores_pairs(const ModelConfig& model);
 
 // What of a text's tokens is kept so that there are at most `most`: the first ones, and behind them the special ones
-// that end every text. most: at least as many as those.
-void truncate_text(const text::Tokenizer& tokenizer, int64_t most, std::vector<TokenId>& ids);
+// that end every text; of models whose files say so the last ones, behind the special ones that begin it. most: at
+// least as many as those.
+void truncate_text(const Engine& engine, int64_t most, std::vector<TokenId>& ids);
 
 // Pairs of texts as the model takes them: with its special tokens around and between; of a reranker that generates (its
 // score is what it answers) in the words that it was made for.
@@ -144,6 +145,7 @@ class PairEncoder {
   text::EncodeLimits limits_;
   text::SpecialFrame frame_;
   bool judges_ = false;
+  bool truncates_left_ = false;
   std::string_view first_;
   std::optional<std::vector<TokenId>> first_ids_;
 };

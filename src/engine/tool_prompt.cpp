@@ -1,5 +1,6 @@
 #include "engine/tool_prompt.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,13 +69,21 @@ void parse_call_arguments(json::object& message) {
   }
 }
 
+bool has_calls(const json::array& messages) {
+  return std::ranges::any_of(messages, [](const json::value& value) {
+    const auto* message = value.if_object();
+    const json::value* role = message == nullptr ? nullptr : message->if_contains("role");
+    return message != nullptr && (message->contains("tool_calls") || (role != nullptr && *role == "tool"));
+  });
+}
+
 json::array with_tools_in_words(const json::array& messages, const json::array& tools, grammar::ToolFormat format) {
   json::array out;
   const auto is_role = [](const json::object& message, std::string_view role) {
     const json::value* found = message.if_contains("role");
     return found != nullptr && found->is_string() && found->get_string() == role;
   };
-  bool described_yet = false;
+  bool described_yet = tools.empty();
   for (const json::value& value : messages) {
     const auto* message = value.if_object();
     if (message == nullptr) {

@@ -7,9 +7,13 @@
 
 namespace quire::engine {
 
+// Whether there are calls or results of tools in the conversation.
+bool has_calls(const boost::json::array& messages);
+
 // The conversation with the tools described in its system message, calls of earlier turns as
 // the format writes them and results as <tool_response>...</tool_response> of the
-// user. messages: as render_chat() takes them; what is no such message stays as it is.
+// user. messages: as render_chat() takes them; what is no such message stays as it is. tools: none: what was called
+// before alone is put into words.
 boost::json::array with_tools_in_words(const boost::json::array& messages, const boost::json::array& tools,
                                        grammar::ToolFormat format);
 

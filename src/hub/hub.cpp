@@ -43,7 +43,8 @@ class Pull {
 
  private:
   // The selected files with the index's shards. nullopt: the index is not there, or cannot be read.
-  std::optional<std::vector<std::string>> all_files(const std::string& commit, const Selection& selection) const;
+  std::optional<std::vector<std::string>> all_files(const std::string& commit, const Selection& selection,
+                                                    std::span<const std::string> paths) const;
   bool is_there(const std::string& commit, const std::string& path, const Listing* listing) const;
   PulledModel result(const std::string& commit, const Selection& selection,
                      const std::vector<std::string>& files) const;
@@ -72,8 +73,16 @@ bool Pull::is_there(const std::string& commit, const std::string& path, const Li
   return static_cast<int64_t>(std::filesystem::file_size(cache_.snapshot(commit) / path, error)) == found->second.size;
 }
 
-std::optional<std::vector<std::string>> Pull::all_files(const std::string& commit, const Selection& selection) const {
+std::optional<std::vector<std::string>> Pull::all_files(const std::string& commit, const Selection& selection,
+                                                        std::span<const std::string> paths) const {
   std::vector<std::string> files = selection.files;
+  if (selection.needs_modules) {
+    const auto modules = read_small_file(cache_.snapshot(commit) / kModulesFile, kMostIndexBytes);
+    if (!modules.ok()) return std::nullopt;
+    auto more = files_of_modules(*modules, paths);
+    if (!more.ok()) return std::nullopt;
+    files.insert(files.end(), more->begin(), more->end());
+  }
   if (!selection.needs_index) return files;
   const auto text = read_small_file(cache_.snapshot(commit) / kIndexFile, kMostIndexBytes);
   if (!text.ok()) return std::nullopt;
@@ -91,7 +100,7 @@ std::optional<PulledModel> Pull::from_cache() const {
   const std::vector<std::string> paths = listing ? paths_of(*listing) : cache_.files_of(*commit);
   const auto selection = select_files(name_, paths, need_);
   if (!selection.ok()) return std::nullopt;
-  const auto files = all_files(*commit, *selection);
+  const auto files = all_files(*commit, *selection, paths);
   if (!files) return std::nullopt;
   const bool complete = std::all_of(files->begin(), files->end(), [&](const std::string& path) {
     return is_there(*commit, path, listing ? &*listing : nullptr);
@@ -250,6 +259,14 @@ Result<PulledModel> Pull::from_hub() {
   int64_t fetched = 0;
   QUIRE_RETURN_IF_ERROR(fetch(downloader, commit, selection.files, *listing, fetched));
   std::vector<std::string> files = selection.files;
+  if (selection.needs_modules) {
+    QUIRE_ASSIGN_OR_RETURN(const std::string modules,
+                           read_small_file(cache_.snapshot(commit) / kModulesFile, kMostIndexBytes));
+    auto more = files_of_modules(modules, paths_of(*listing));
+    if (!more.ok()) return more.status().with_prefix(name_.repository + ": ");
+    QUIRE_RETURN_IF_ERROR(fetch(downloader, commit, *more, *listing, fetched));
+    files.insert(files.end(), more->begin(), more->end());
+  }
   if (selection.needs_index) {
     QUIRE_ASSIGN_OR_RETURN(const std::string index,
                            read_small_file(cache_.snapshot(commit) / kIndexFile, kMostIndexBytes));

@@ -19,13 +19,31 @@ constexpr const char* kUsualType = "Q4_K_M";  // of a repository with several, w
 
 // What a model is read from beside its weights: config and text by quire, the rest by transformers, so that both have
 // all that they ask for.
-constexpr auto kTextFiles = std::to_array<std::string_view>(
-    {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-     "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model",
-     "chat_template.jinja", "chat_template.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json",
-     "modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
-     "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
-     "sentence_xlnet_config.json", "config_sentence_transformers.json"});
+constexpr auto kTextFiles = std::to_array<std::string_view>({"config.json",
+                                                             "generation_config.json",
+                                                             "tokenizer.json",
+                                                             "tokenizer_config.json",
+                                                             "tokenizer.model",
+                                                             "special_tokens_map.json",
+                                                             "added_tokens.json",
+                                                             "vocab.json",
+                                                             "merges.txt",
+                                                             "vocab.txt",
+                                                             "spiece.model",
+                                                             "chat_template.jinja",
+                                                             "chat_template.json",
+                                                             "quantize_config.json",
+                                                             "quant_config.json",
+                                                             "hf_quant_config.json",
+                                                             "modules.json",
+                                                             "sentence_bert_config.json",
+                                                             "sentence_roberta_config.json",
+                                                             "sentence_distilbert_config.json",
+                                                             "sentence_camembert_config.json",
+                                                             "sentence_albert_config.json",
+                                                             "sentence_xlm-roberta_config.json",
+                                                             "sentence_xlnet_config.json",
+                                                             "config_sentence_transformers.json"});
 constexpr auto kTokenizerFiles =
     std::to_array<std::string_view>({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"});
 constexpr auto kPickleEndings = std::to_array<std::string_view>({".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl"});
@@ -220,6 +238,7 @@ Result<Selection> select_files(const ModelName& name, std::span<const std::strin
   for (const std::string_view file : kTextFiles) {
     if (has(file)) selection.files.emplace_back(file);
   }
+  selection.needs_modules = has(kModulesFile);
   const bool text_suffices = need == Need::kText && std::any_of(paths.begin(), paths.end(), is_tokenizer_file);
   if (safetensors.empty() && !text_suffices) return nothing_to_serve(name, paths);
   if (!has("config.json")) {
@@ -260,6 +279,25 @@ Result<std::vector<std::string>> shards_of_index(std::string_view index_json) {
     shards.emplace(file);
   }
   return std::vector<std::string>(shards.begin(), shards.end());
+}
+
+Result<std::vector<std::string>> files_of_modules(std::string_view modules_json, std::span<const std::string> paths) {
+  json::error_code error;
+  json::parse_options options;
+  options.max_depth = 32;
+  const json::value value = json::parse({modules_json.data(), modules_json.size()}, error, {}, options);
+  if (error || !value.is_array()) return data_loss("{} is no list of modules in JSON", kModulesFile);
+  std::set<std::string> files;
+  for (const json::value& module : value.get_array()) {
+    const json::object* object = module.if_object();
+    const json::value* folder = object == nullptr ? nullptr : object->if_contains("path");
+    if (folder == nullptr || !folder->is_string() || folder->get_string().empty()) continue;
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::string path = std::string(folder->get_string()) + "/" + name;
+      if (is_safe_path(path) && std::ranges::find(paths, path) != paths.end()) files.insert(std::move(path));
+    }
+  }
+  return std::vector<std::string>(files.begin(), files.end());
 }
 
 bool is_tokenizer_file(std::string_view path) {

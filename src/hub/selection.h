@@ -30,6 +30,7 @@ struct Selection {
   std::string gguf;                // its label
   std::vector<std::string> files;  // in the order in which they are fetched
   bool needs_index = false;        // and the shards that model.safetensors.index.json names
+  bool needs_modules = false;      // and what lies in the folders that modules.json names
 };
 
 // Errors: not_found and unimplemented, saying what the repository has instead and what to do.
@@ -38,6 +39,10 @@ Result<Selection> select_files(const ModelName& name, std::span<const std::strin
 // The shards that an index names, each once. Errors: data_loss.
 Result<std::vector<std::string>> shards_of_index(std::string_view index_json);
 
+// Of sentence-transformers' modules what is read from their folders, as far as it is among `paths`. Errors: data_loss.
+Result<std::vector<std::string>> files_of_modules(std::string_view modules_json, std::span<const std::string> paths);
+
+inline constexpr const char* kModulesFile = "modules.json";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // One that a tokenizer may be read from, here or by transformers.

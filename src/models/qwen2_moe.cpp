@@ -43,7 +43,6 @@ Result<ModelConfig> read_qwen2_moe_gguf(const checkpoint::Checkpoint& checkpoint
   const GgufReader reader(checkpoint);
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader));
   out.architecture = "Qwen2MoeForCausalLM";
-  out.attention_bias = true;
   out.attention_output_bias = false;
   QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
   QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,

@@ -172,7 +172,7 @@ Status resolve_bytes(const Checkpoint& checkpoint, const WeightSpec& spec, Decla
   const std::string module = module_of(spec.name);
   QUIRE_ASSIGN_OR_RETURN(const ModuleGroup* group, checkpoint.quantization()->group_of(module));
   const RoundingScheme& scheme = group->weights;
-  if (scheme.is_float || scheme.bits != 8)
+  if (scheme.is_float || scheme.bits > 8)
     return data_loss("{} is I8; expected what its group's format {} stores", spec.name, group->format);
   CodedLayout layout{.rows = spec.shape[0], .columns = spec.shape[1], .bits = 8};
   layout.zeros_are_0 = scheme.symmetric;

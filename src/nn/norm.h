@@ -62,12 +62,13 @@ class RmsNorm {
 class LayerNorm {
  public:
   LayerNorm() = default;
-  // Parameters "<prefix>.{weight,bias}" [size], or neither.
+  // Parameters "<prefix>.{weight,bias}" [size], or neither; "{gamma,beta}" in files from before they were called so.
   LayerNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, bool has_parameters = true)
       : size_(size), eps_(static_cast<float>(eps)) {
     if (!has_parameters) return;
-    weight_ = {loader, loader.vector(prefix + ".weight", size)};
-    bias_ = {loader, loader.vector(prefix + ".bias", size)};
+    const bool older = loader.has(prefix + ".gamma") && !loader.has(prefix + ".weight");
+    weight_ = {loader, loader.vector(prefix + (older ? ".gamma" : ".weight"), size)};
+    bias_ = {loader, loader.vector(prefix + (older ? ".beta" : ".bias"), size)};
   }
 
   // Parameter "<prefix>.weight" alone.

@@ -41,6 +41,10 @@ std::optional<Block> configured_block(const checkpoint::Checkpoint& checkpoint, 
     return group.ok() ? (*group)->weights.block : std::nullopt;
   }
   const json::value* value = checkpoint.config().if_contains("quantization_config");
+  const json::value* text = checkpoint.config().if_contains("text_config");
+  if (value == nullptr && text != nullptr && text->is_object()) {
+    value = text->get_object().if_contains("quantization_config");
+  }
   const json::object* quantization = value == nullptr ? nullptr : value->if_object();
   return quantization == nullptr ? std::nullopt : block_of(quantization->if_contains("weight_block_size"));
 }

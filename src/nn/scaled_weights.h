@@ -10,8 +10,9 @@
 namespace quire::nn {
 
 // What activations and a cache of 8 bits would be divided by; neither is rounded by numbers of the checkpoint here.
-inline constexpr std::string_view kBesideFloat8[] = {".input_scale", ".input_scale_ub", ".output_scale",
-                                                     ".q_scale",     ".k_scale",        ".v_scale"};
+inline constexpr std::string_view kBesideFloat8[] = {".input_scale", ".input_scale_ub",   ".output_scale",
+                                                     ".q_scale",     ".k_scale",          ".v_scale",
+                                                     ".kv_scale",    ".prob_output_scale"};
 
 bool are_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec,
                 const checkpoint::CheckpointTensor& codes);

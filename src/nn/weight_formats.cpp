@@ -111,7 +111,8 @@ void read_mx_blocks(const StoredWeight& weight, int64_t row, DType form, uint8_t
 }
 
 // What a cache of 8 bits would be divided by; its format is for the user to choose.
-constexpr std::string_view kBesideCodes[] = {".q_scale", ".k_scale", ".v_scale", ".output_scale"};
+constexpr std::string_view kBesideCodes[] = {".q_scale",      ".k_scale",      ".v_scale",      ".output_scale",
+                                             ".q_zero_point", ".k_zero_point", ".v_zero_point", ".kv_scale"};
 
 // Weights of the layouts of coded_weights.h.
 constexpr WeightFormat of_codes(std::string_view name, std::string_view ending, decltype(WeightFormat::fits) fits,

@@ -53,6 +53,10 @@ Status refuse_what_has_no_place(const ModelConfig& config) {
     return unimplemented("config.json: rope scaling \"longrope\" is not written as GGUF for {}", config.architecture);
   if (config.rope.scaling == RopeScaling::kYarn && !config.rope.truncate)
     return unimplemented("config.json: the rope scaling's \"truncate\": false has no place in a GGUF file");
+  // Readers of GGUF take one for each architecture.
+  if (config.activation != Activation::kSilu)
+    return unimplemented("config.json: an activation other than silu has no place in a GGUF file of {}",
+                         config.architecture);
   if (config.moe.num_experts == 0) return {};
   if (std::ranges::find(config.moe.sparse_layers, false) != config.moe.sparse_layers.end())
     return unimplemented("config.json: layers without experts among those that have some have no place in a GGUF file");

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/host_memory.h"
+#include "base/log.h"
 #include "checkpoint/text_quote.h"
 #include "runner/adapter_lengths.h"
 #include "runner/adapter_modules.h"
@@ -234,7 +235,12 @@ class AdapterMaker {
     bool has_experts = false;
     bool has_routers = false;
     const AdapterFile::Saved* tied = nullptr;
+    size_t beside_text = 0;
     for (const AdapterFile::LowRank& pair : file_.low_rank) {
+      if (is_beside_text(pair.module)) {
+        ++beside_text;
+        continue;
+      }
       const ModulePlace* place = names_.find(pair.module);
       if (place == nullptr || place->is_stack != (pair.num_stacked > 0)) {
         surplus.push_back(pair.module);
@@ -276,6 +282,9 @@ class AdapterMaker {
         QUIRE_RETURN_IF_ERROR(check_saved(copy, *place->layer));
       }
     }
+    if (beside_text > 0)
+      log_info("an adapter has {} modules of encoders of images or sound, which are left alone as they are",
+               beside_text);
     if (tied != nullptr) QUIRE_RETURN_IF_ERROR(tie_head(*tied, found));
     if (!surplus.empty()) {
       return invalid_argument(

@@ -18,6 +18,11 @@ constexpr std::string_view kWrapper = "language_model.";
 constexpr std::string_view kStoredMixture = ".block_sparse_moe.";
 constexpr std::string_view kMixture = ".mlp.";
 
+constexpr std::string_view kBesideText[] = {"vision_tower.", "visual.",       "multi_modal_projector.",
+                                            "audio_tower.",  "embed_vision.", "embed_audio."};
+// What stands before a text model's layers in files of several releases of a model that sees images.
+constexpr std::string_view kTextRoots[] = {"model.language_model.", "language_model.model.", "model."};
+
 }  // namespace
 
 ModuleNames::ModuleNames(const nn::AdaptableLayers& layers) {
@@ -41,11 +46,25 @@ const ModulePlace* ModuleNames::find(const std::string& module) {
     other.replace(at, kMixture.size(), kStoredMixture);
     if (const auto place = places_.find(other); place != places_.end()) return &place->second;
   }
-  const auto place = places_.find(std::string(kWrapper) + module);
-  return place == places_.end() ? nullptr : &place->second;
+  if (const auto place = places_.find(std::string(kWrapper) + module); place != places_.end()) return &place->second;
+  for (const std::string_view given : kTextRoots) {
+    if (!module.starts_with(given)) continue;
+    for (const std::string_view stored : kTextRoots) {
+      const auto place = places_.find(std::string(stored) + module.substr(given.size()));
+      if (place == places_.end()) continue;
+      stored_root_ = stored;
+      given_root_ = given;
+      return &place->second;
+    }
+    break;
+  }
+  return nullptr;
 }
 
 std::string ModuleNames::full_name(const std::string& module, LayerKind kind) const {
+  if (!stored_root_.empty() && module.starts_with(stored_root_)) {
+    return given_root_ + module.substr(stored_root_.size());
+  }
   if (module.starts_with(kWrapper)) return module.substr(kWrapper.size());
   return kind == LayerKind::kHead ? module : left_out_ + module;
 }
@@ -55,6 +74,11 @@ std::string listed(const std::vector<std::string>& names) {
   for (size_t i = 0; i < std::min(names.size(), kMostListed); ++i) text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
   if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
   return text;
+}
+
+bool is_beside_text(std::string_view module) {
+  if (module.starts_with("model.")) module.remove_prefix(6);
+  return std::ranges::any_of(kBesideText, [module](std::string_view part) { return module.starts_with(part); });
 }
 
 bool is_router(std::string_view module) {

@@ -32,10 +32,16 @@ class ModuleNames {
  private:
   std::map<std::string, ModulePlace> places_;
   std::string left_out_;
+  // What stands before the text model's layers in the checkpoint and in this adapter, where these are not the same.
+  std::string stored_root_;
+  std::string given_root_;
 };
 
 // A few names for a message.
 std::string listed(const std::vector<std::string>& names);
+
+// Whether the module belongs to what is beside the text model: encoders of images and sound.
+bool is_beside_text(std::string_view module);
 
 // Whether the module chooses experts.
 bool is_router(std::string_view module);

@@ -145,6 +145,13 @@ Status read_sentence_modules(const checkpoint::SentenceFiles& files, ModelConfig
 Status read_sentence_context(const checkpoint::SentenceFiles& files, ModelConfig& model) {
   const models::ConfigReader reader(files.transformer);
   const models::ConfigReader tokenizer(files.tokenizer);
+  QUIRE_ASSIGN_OR_RETURN(const bool lowers, reader.boolean_or("do_lower_case", false));
+  QUIRE_ASSIGN_OR_RETURN(const bool tokenizer_lowers, tokenizer.boolean_or("do_lower_case", false));
+  if (lowers && !tokenizer_lowers) {
+    return unimplemented(
+        "sentence_bert_config.json: do_lower_case is true where the tokenizer leaves cases alone, which "
+        "is not built yet; supported: false");
+  }
   int64_t length = 0;
   if (reader.has("max_seq_length")) {
     QUIRE_ASSIGN_OR_RETURN(length, reader.integer("max_seq_length", 1, models::kMostContext));

@@ -80,6 +80,8 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
     text.eos_token = special_token(checkpoint.tokenizer_config(), "eos_token");
   }
   QUIRE_RETURN_IF_ERROR(read_prompts(checkpoint.sentence_files().model, text));
+  const boost::json::value* side = checkpoint.tokenizer_config().if_contains("truncation_side");
+  text.truncates_left = side != nullptr && *side == "left";
   if (!config.tokenizer.empty()) {
     text.vocabulary.reset();
     QUIRE_RETURN_IF_ERROR(read_tokenizer_files(config.tokenizer, text));

@@ -22,6 +22,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// A file takes a block at least, and so does what is kept of it.
+size_t taken_by(int64_t bytes) {
+  constexpr size_t kBesideIt = 8192;
+  return static_cast<size_t>(std::max<int64_t>(bytes, 0)) + kBesideIt;
+}
+
 // The path is the operator's to know, not the client's.
 Status disk_error(const char* what) {
   return unavailable("The batch folder cannot be {}: {}.", what, std::strerror(errno));
@@ -124,7 +130,7 @@ Status BatchFolder::load_files() {
                     .bytes = number_at(*record, "bytes"),
                     .created_at = number_at(*record, "created_at")};
     HeldBytes room = place(file.owner);
-    room.set_anyway(static_cast<size_t>(std::max<int64_t>(file.bytes, 0)));
+    room.set_anyway(taken_by(file.bytes));
     std::string id = file.id;
     files_.emplace(std::move(id), Known{std::move(file), std::move(room)});
   }
@@ -163,7 +169,7 @@ Result<StoredFile> BatchFolder::add_file(std::string owner, std::string filename
                   .bytes = static_cast<int64_t>(content.size()),
                   .created_at = static_cast<int64_t>(std::time(nullptr))};
   HeldBytes room = place(file.owner);  // taken before it is written, so that uploads at once do not share it
-  if (!room.set(content.size())) return full();
+  if (!room.set(taken_by(file.bytes))) return full();
   QUIRE_RETURN_IF_ERROR(write_atomically(content_path(file.id), content));
   if (Status status = write_file_record(file); !status.ok()) {
     ::unlink(content_path(file.id).c_str());
@@ -179,7 +185,7 @@ Status BatchFolder::adopt_file(StoredFile file) {
   const std::lock_guard lock(mutex_);
   if (files_.contains(file.id)) return {};
   HeldBytes room = place(file.owner);
-  room.set_anyway(static_cast<size_t>(file.bytes));
+  room.set_anyway(taken_by(file.bytes));
   std::string id = file.id;
   files_.emplace(std::move(id), Known{std::move(file), std::move(room)});
   return {};

@@ -187,14 +187,17 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request, const Prepa
   }
   for (const auto& [name, value] : default_variables_) chat.variables.emplace(name, value);
   const std::string& text = chat.chat_template.empty() ? engine_.text().chat_template : chat.chat_template;
-  const bool in_words = !request.tools.empty() && !grammar::knows_tools(text);
+  const bool knows_tools = grammar::knows_tools(text);
   const bool calls = request.tool_choice != grammar::ToolChoice::kNone;
   const bool shown = !request.tools.empty() && (calls || !config_.exclude_tools_when_none);
-  if (shown && !in_words) chat.variables["tools"] = request.tools;
-  auto prompt = in_words && calls
-                    ? engine::render_chat(
-                          engine_, engine::with_tools_in_words(request.messages, request.tools, tool_format_), chat)
-                    : engine::render_chat(engine_, request.messages, chat);
+  if (shown && knows_tools) chat.variables["tools"] = request.tools;
+  // A template that knows nothing of tools is given them in words, and earlier calls and results too.
+  const json::array none;
+  const json::array& tools = calls ? request.tools : none;
+  const bool in_words = !knows_tools && (!tools.empty() || engine::has_calls(request.messages));
+  auto prompt =
+      in_words ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, tools, tool_format_), chat)
+               : engine::render_chat(engine_, request.messages, chat);
   QUIRE_RETURN_IF_ERROR(budget.check());
   // A template that runs into a limit does so because of what the client sent.
   if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
@@ -520,6 +523,13 @@ Status Generator::named(Status status, const Beginning& beginning) {
 Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
   Status status = start_engine(exchange, beginning);
   return named(std::move(status), beginning);
+}
+
+std::optional<int> Generator::quota_wait(int32_t tenant) const {
+  Tenant& account = tenants_[tenant];
+  const std::optional<int> seconds = account.admit(1);
+  if (!seconds) account.refund(1);
+  return seconds;
 }
 
 ApiError Generator::over_quota(int seconds) {

@@ -64,6 +64,9 @@ class Generator {
                                       const PreparationBudget& budget) const;
   // Errors: invalid_argument: so many bytes, of an answer or of what it is made of, are more than one may take.
   Status check_answer_bytes(int64_t bytes, const char* field) const;
+  // Seconds until a key that has used up its tokens per minute may begin something again; nullopt: now.
+  std::optional<int> quota_wait(int32_t tenant) const;
+  static ApiError over_quota(int seconds);
   PreparationBudget budget() const { return PreparationBudget(config_.max_preparation_time); }
   // A status as its client is told it.
   ApiError told(const Status& status) const;
@@ -133,7 +136,6 @@ class Generator {
   static Status check_transfer(const Beginning& beginning);
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const;
-  static ApiError over_quota(int seconds);
   // A status as the request's fields are called.
   static Status named(Status status, const Beginning& beginning);
   void log_start(const HttpRequest& request, const GenerationOptions& options,

@@ -21,16 +21,17 @@ Result<engine::PooledText> Generator::encode_text(const std::string& text, bool 
   const int64_t length = most.value_or(engine_.max_model_len());
   const text::TextPiece piece{.text = text, .trusted = true};
   // Behind a token more than is wanted nothing counts.
-  const text::EncodeLimits limits{.max_ids = static_cast<size_t>(length) + 1,
-                                  .is_over = [&budget] { return budget.is_over(); }};
+  text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
+  if (!most || !engine_.text().truncates_left) limits.max_ids = static_cast<size_t>(length) + 1;
   auto ids = tokenizer->encode_within(std::span(&piece, 1), add_special_tokens, limits);
   QUIRE_RETURN_IF_ERROR(budget.check());
   QUIRE_RETURN_IF_ERROR(ids.status());
   engine::PooledText out{.ids = std::move(*ids)};
   if (!most) return out;
   if (add_special_tokens) {
-    engine::truncate_text(*tokenizer, *most, out.ids);
+    engine::truncate_text(engine_, *most, out.ids);
   } else if (static_cast<int64_t>(out.ids.size()) > *most) {
+    if (engine_.text().truncates_left) out.ids.erase(out.ids.begin(), out.ids.end() - static_cast<ptrdiff_t>(*most));
     out.ids.resize(static_cast<size_t>(*most));
   }
   return out;

@@ -87,10 +87,10 @@ Status ResponseStore::add(StoredResponse response) {
   return resource_exhausted("The server holds as many responses in progress as it has room for; try again later.");
 }
 
-void ResponseStore::finish(std::string_view id, std::string body, std::string conversation) {
+bool ResponseStore::finish(std::string_view id, std::string body, std::string conversation) {
   const std::lock_guard lock(mutex_);
   const auto found = by_id_.find(std::string(id));
-  if (found == by_id_.end() || !(*found->second)->in_progress) return;
+  if (found == by_id_.end() || !(*found->second)->in_progress) return false;
   StoredResponse response = **found->second;
   count(response, /*more=*/false);
   response.body = std::move(body);
@@ -100,6 +100,7 @@ void ResponseStore::finish(std::string_view id, std::string body, std::string co
   count(response, /*more=*/true);
   *found->second = std::make_shared<const StoredResponse>(std::move(response));
   make_room();
+  return true;
 }
 
 ResponseStore::Entries::const_iterator ResponseStore::lookup(std::string_view id, int32_t tenant) const {

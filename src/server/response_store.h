@@ -47,7 +47,8 @@ class ResponseStore {
   // several one may have as many in progress as are left for others, times its weight over the heaviest one's.
   Status add(StoredResponse response);
   // The end of one that is in progress; nothing when it is no more.
-  void finish(std::string_view id, std::string body, std::string conversation);
+  // False: it was finished, or is not there any more.
+  bool finish(std::string_view id, std::string body, std::string conversation);
   // Errors: not_found.
   Result<std::shared_ptr<const StoredResponse>> find(std::string_view id, int32_t tenant) const;
   Status remove(std::string_view id, int32_t tenant);

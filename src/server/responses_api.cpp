@@ -52,9 +52,9 @@ Result<json::value> read_back(std::string_view text) {
   return value;
 }
 
-// Drops the oldest turns until prompt and answer fit. What is left begins with a user's message: there are templates that
-// take nothing else, and a call's output is nothing without the call. The template is rendered a few times: how much must
-// go is not known without its tokens.
+// Drops the oldest turns until prompt and answer fit. What is left begins with a user's message: there are templates
+// that take nothing else, and a call's output is nothing without the call. The template is rendered a few times: how
+// much must go is not known without its tokens.
 Status make_room(const Generator& generator, ResponsesRequest& request) {
   const json::array all = request.chat.messages;
   const size_t fixed = request.num_instructions;
@@ -152,6 +152,10 @@ Status ResponsesApi::answer_create(const ModelRequest& asked) {
 
 Status ResponsesApi::start_in_background(const ModelRequest& asked, const ResponsesRequest& request,
                                          StoredResponse stored, json::object response) {
+  if (const auto seconds = asked.generator().quota_wait(stored.tenant)) {
+    asked.exchange->respond(error_response(Generator::over_quota(*seconds)));
+    return {};
+  }
   HttpRequest inner;
   inner.method = "POST";
   inner.path = asked.exchange->request().path;
@@ -163,13 +167,12 @@ Status ResponsesApi::start_in_background(const ModelRequest& asked, const Respon
   // The writer has told the store already, unless nothing was written.
   auto work = background_.make(std::move(inner), [store = store_, id](const HttpResponse& answer) {
     if (answer.status == 200) return;
-    log_error("response {} in the background was dropped", id);
     const json::object failed{{"id", id},
                               {"object", "response"},
                               {"status", "failed"},
                               {"error", {{"code", "server_error"}, {"message", "The server failed."}}},
                               {"output", json::array()}};
-    store->finish(id, json::serialize(failed), "");
+    if (store->finish(id, json::serialize(failed), "")) log_error("response {} in the background was dropped", id);
   });
   stored.in_progress = true;
   stored.in_background = true;

@@ -102,8 +102,24 @@ class Conversation {
       return invalid_argument("\"role\" must be user, assistant, system or developer, got {}", in_quotes(role, 40));
     }
     QUIRE_ASSIGN_OR_RETURN(std::string text, text_of(item, "content"));
+    if (role != "assistant") {
+      // What was thought and led to nothing is of the turn before.
+      if (is_open()) take_reasoning(messages_.back().get_object());
+      reasoning_.clear();
+      messages_.push_back({{"role", role}, {"content", std::move(text)}});
+      return {};
+    }
+    // What is said beside calls belongs to their message, which their results follow.
+    if (is_open() && messages_.back().get_object().contains("tool_calls")) {
+      json::object& message = messages_.back().get_object();
+      take_reasoning(message);
+      if (const json::value& said = message.at("content"); said.is_string() && !said.get_string().empty())
+        text = std::string(said.get_string()) + "\n" + text;
+      message["content"] = std::move(text);
+      return {};
+    }
     json::object message{{"role", role}, {"content", std::move(text)}};
-    if (role == "assistant") take_reasoning(message);
+    take_reasoning(message);
     messages_.emplace_back(std::move(message));
     return {};
   }
@@ -112,13 +128,9 @@ class Conversation {
     QUIRE_ASSIGN_OR_RETURN(std::string id, string_of(item, "call_id"));
     QUIRE_ASSIGN_OR_RETURN(std::string name, string_of(item, "name"));
     QUIRE_ASSIGN_OR_RETURN(std::string arguments, string_of(item, "arguments"));
-    const bool open = !messages_.empty() && messages_.back().at("role") == "assistant";
-    if (!open) {
-      json::object message{{"role", "assistant"}, {"content", nullptr}};
-      take_reasoning(message);
-      messages_.emplace_back(std::move(message));
-    }
+    if (!is_open()) messages_.push_back({{"role", "assistant"}, {"content", nullptr}});
     json::object& message = messages_.back().get_object();
+    take_reasoning(message);
     json::value& calls = message.emplace("tool_calls", json::array()).first->value();
     calls.get_array().push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
@@ -133,12 +145,21 @@ class Conversation {
   }
 
   Status add_reasoning(const json::object& item) {
-    QUIRE_ASSIGN_OR_RETURN(reasoning_, text_of(item, item.contains("content") ? "content" : "summary"));
+    const json::value* content = item.if_contains("content");
+    QUIRE_ASSIGN_OR_RETURN(const std::string text,
+                           text_of(item, content != nullptr && !content->is_null() ? "content" : "summary"));
+    if (!reasoning_.empty() && !text.empty()) reasoning_ += "\n";
+    reasoning_ += text;
     return {};
   }
 
+  bool is_open() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
+
   void take_reasoning(json::object& message) {
-    if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
+    if (reasoning_.empty()) return;
+    json::value& thought = message["reasoning_content"];
+    std::string before = thought.is_string() ? std::string(thought.get_string()) + "\n" : std::string();
+    thought = before + std::exchange(reasoning_, {});
   }
 
   json::array& messages_;

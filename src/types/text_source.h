@@ -22,6 +22,7 @@ struct TextSource {
   // empty.
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;
+  bool truncates_left = false;    // texts that are cut to a length lose their beginning (tokenizer_config.json)
   std::string generation_config;  // generation_config.json, as text; empty when there is none
 };
 

@@ -57,7 +57,10 @@ TEST_F(MessagesTest, BlocksAndSystemAreTheSameConversationAsAChat) {
                                      {"type":"tool_use","id":"t1","name":"f","input":{"x":1}}]},
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"42"}]},
                                 {"type":"text","text":"so?"}]}])"),
-            std::string("user:hi;assistant:I;tool:42;user:so?;>").size());
+            // The template knows nothing of tools: what was called is put into words.
+            std::string("user:hi;assistant:I\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\":1}}\n</tool_call>;"
+                        "user:<tool_response>\n42\n</tool_response>;user:so?;>")
+                .size());
 }
 
 TEST_F(MessagesTest, ALastMessageOfTheAssistantIsGoneOnFrom) {
