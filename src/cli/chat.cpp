@@ -146,6 +146,7 @@ class Conversation {
     messages_.clear();
     if (!options_.system.empty()) set_system(options_.system);
   }
+  bool is_under_way() const { return messages_.size() > 2; }
   void set_system(const std::string& text) {
     messages_.clear();
     if (!text.empty()) messages_.push_back(boost::json::object{{"role", "system"}, {"content", text}});
@@ -216,6 +217,10 @@ Status run(ChatCommandOptions& options, const CLI::App& command) {
   QUIRE_RETURN_IF_ERROR(make_place_for(options.lora, options.engine));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
+  if (engine->model().task != ModelTask::kGenerate) {
+    return invalid_argument("the model gives {}, and generates no text: use quire embed",
+                            engine->model().task == ModelTask::kEmbed ? "embeddings" : "scores");
+  }
   QUIRE_ASSIGN_OR_RETURN(std::string adapter, load_only_adapter(*engine, options.lora));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
@@ -232,7 +237,10 @@ Status run(ChatCommandOptions& options, const CLI::App& command) {
       continue;
     }
     const Status status = conversation.say(*line);
-    if (!status.ok()) fail(status);
+    if (status.ok()) continue;
+    fail(status);
+    if (conversation.is_under_way())
+      std::fputs("/reset forgets the conversation, where it has become too long.\n", stderr);
   }
   return {};
 }

@@ -47,6 +47,9 @@ std::string default_model_path() {
 void add_model_argument(CLI::App& app, EngineConfig& config) {
   // Two options, not one with two names: given as both, the parser would only count arguments.
   const auto take = [&config](const std::string& path) {
+    if (path.empty()) {
+      throw CLI::ValidationError("MODEL", "the name of the model is empty: leave it out for the default model");
+    }
     const auto normal = [](const std::string& text) { return std::filesystem::path(text).lexically_normal(); };
     if (!config.model.empty() && normal(config.model) != normal(path)) {
       throw CLI::ValidationError(

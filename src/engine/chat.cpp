@@ -70,12 +70,13 @@ Result<json::object> checked_message(const json::value& value) {
   const json::value* content = message->if_contains("content");
   parse_call_arguments(out);
   if (role->get_string() == "assistant") QUIRE_RETURN_IF_ERROR(name_reasoning(out));
-  if (content == nullptr) {
-    // An assistant's tool calls may stand alone.
-    if (message->contains("tool_calls")) return out;
-    return invalid_argument("\"content\" is missing");
+  if (role->get_string() == "assistant" && (content == nullptr || content->is_null())) {
+    // An assistant's tool calls may stand alone; one that has said nothing has said an empty text.
+    if (!message->contains("tool_calls")) out["content"] = "";
+    return out;
   }
-  if (content->is_null() && role->get_string() != "assistant" && role->get_string() != "tool") {
+  if (content == nullptr) return invalid_argument("\"content\" is missing");
+  if (content->is_null() && role->get_string() != "tool") {
     return invalid_argument("\"content\" is null, which only an assistant's or a tool's may be");
   }
   if (const json::array* parts = content->if_array()) {

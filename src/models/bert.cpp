@@ -295,7 +295,8 @@ class Encoder final : public Model {
       const std::string prefix = root + fmt::format(fmt::runtime(shape.names.layer), i);
       layers_.emplace_back(loader, shape.names, prefix, config);
       // A configuration may name any number of layers: the first that is not there is enough for the error.
-      if (!loader.has(prefix + shape.names.attention_norm + ".weight")) break;
+      const std::string norm = prefix + shape.names.attention_norm;
+      if (!loader.has(norm + ".weight") && !loader.has(norm + ".gamma")) break;
     }
     if (config.task == ModelTask::kClassify) {
       const std::string dense =

@@ -150,6 +150,9 @@ Status answer_cohere_vectors(const ModelRequest& asked) {
     answer.dimensions = *request.dimensions;
   }
   request.prompt_name = prompt_for(engine.text(), cohere.input_type);
+  // Their max_tokens bounds, and asks for no more than there is.
+  if (std::optional<int64_t>& most = request.fields.truncate_prompt_tokens)
+    most = std::min(*most, engine.max_model_len());
   PoolingWork work;
   QUIRE_ASSIGN_OR_RETURN(work.texts, encode_inputs(asked, request));
   int64_t bytes = 0;
@@ -228,8 +231,9 @@ Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFiel
   std::optional<int64_t> kept_of_second = kept;
   if (most_of_second) kept_of_second = std::min(*most_of_second, kept.value_or(engine.max_model_len()));
   const PreparationBudget budget = generator.budget();
-  const text::EncodeLimits limits{.max_ids = static_cast<size_t>(engine.max_model_len()) + 1,
-                                  .is_over = [&budget] { return budget.is_over(); }};
+  // Which of two texts is cut goes by how long both are.
+  text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
+  if (!kept) limits.max_ids = static_cast<size_t>(engine.max_model_len()) + 1;
   PreparedPairs prepared;
   const bool embeds = model.task == ModelTask::kEmbed;
   const int64_t numbers = embeds ? model.pooling.vector_size : 1;

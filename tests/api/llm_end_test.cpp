@@ -11,6 +11,7 @@
 #include "quire/llm.h"
 #include "tests/engine/fake_executor.h"
 #include "tests/suites/chosen_executor.h"
+#include "text/tokenizer.h"
 
 namespace quire {
 namespace {
@@ -34,6 +35,32 @@ std::unique_ptr<LLM> make_llm(EngineConfig config, std::unique_ptr<FakeExecutor>
       engine::Engine::create(std::move(config), std::move(text), suites::chosen(std::move(executor)), nullptr, drive);
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   return engine.ok() ? std::make_unique<LLM>(std::move(*engine)) : nullptr;
+}
+
+// The end token of a tokenizer's files ends answers, whatever the model's own configuration says.
+TEST(LlmEnds, TheTokenizersEndTokenEndsAnAnswer) {
+  TextSource text;
+  text.tokenizer_json = file_contents("small_bpe.json");
+  const auto answer = [&](bool ignore_eos) {
+    const auto llm = make_llm({}, std::make_unique<FakeExecutor>(), Drive::kOwnThread, text);
+    auto outputs = llm->generate({std::vector<TokenId>{5, 6, 7}}, {.max_tokens = 12, .ignore_eos = ignore_eos},
+                                 {.progress = false});
+    EXPECT_TRUE(outputs.ok()) << outputs.status().message();
+    return outputs->front();
+  };
+  const RequestOutput whole = answer(false);
+  EXPECT_EQ(whole.finish_reason, FinishReason::kLength);
+  ASSERT_EQ(whole.token_ids.size(), 12u);
+  const auto tokenizer = text::Tokenizer::from_source(text);
+  ASSERT_TRUE(tokenizer.ok());
+  const auto end = (*tokenizer)->id_to_token(whole.token_ids[4]);
+  ASSERT_TRUE(end);
+  text.eos_token = *end;
+  const RequestOutput ended = answer(false);
+  EXPECT_EQ(ended.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(ended.token_ids.back(), whole.token_ids[4]);
+  EXPECT_LE(ended.token_ids.size(), 5u);
+  EXPECT_EQ(answer(true).token_ids, whole.token_ids);
 }
 
 // ---- the end ----

@@ -71,6 +71,36 @@ TEST(QuantizationConfigs, OfAutoRoundAreThoseOfWhatItPacks) {
               HasSubstr("quantization_config.packing_format is the string \"fp8\"; supported"));
 }
 
+TEST(QuantizationConfigs, OfAutoRoundMayNameModulesByExpressions) {
+  const QuantizationConfig config = read(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": true,
+      "packing_format": "auto_round:auto_gptq",
+      "extra_config": {".*layers\\.[02]\\..*up_proj": {"bits": 8}, "model.layers.0.mlp.up_proj": {"bits": 2}}})");
+  ASSERT_EQ(config.overrides.size(), 2u);
+  EXPECT_EQ(config.overrides[0].bits, 2) << "a name wins over an expression";
+  EXPECT_TRUE(*config.overrides[0].pattern.matches("model.layers.0.mlp.up_proj"));
+  EXPECT_TRUE(*config.overrides[1].pattern.matches("model.layers.2.mlp.up_proj"));
+  EXPECT_FALSE(*config.overrides[1].pattern.matches("model.layers.1.mlp.up_proj"));
+}
+
+TEST(QuantizationConfigs, MayBeTheTextModelsOwn) {
+  const boost::json::value awq = boost::json::parse(R"({"quant_method": "awq", "bits": 4, "group_size": 64})");
+  const auto config = QuantizationConfig::parse({{"text_config", {{"quantization_config", awq}}}});
+  ASSERT_TRUE(config.ok() && *config) << config.status().message();
+  EXPECT_EQ((*config)->group_size, 64);
+  EXPECT_FALSE(QuantizationConfig::parse({{"text_config", {{"hidden_size", 8}}}}).value().has_value());
+}
+
+TEST(QuantizationConfigs, CodesOfFewBitsMayTakeAByteEach) {
+  const auto of_bits = [](int bits) {
+    return parsed(R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"a": {
+        "targets": ["Linear"], "weights": {"num_bits": )" +
+                  std::to_string(bits) + R"(, "type": "int", "strategy": "channel"}}}})");
+  };
+  EXPECT_TRUE(of_bits(4).ok()) << of_bits(4).status().message();
+  EXPECT_TRUE(of_bits(8).ok());
+  EXPECT_THAT(of_bits(9).status().message(), HasSubstr("num_bits"));
+}
+
 TEST(QuantizationConfigs, OfCompressedTensorsHaveGroupsOfModules) {
   const QuantizationConfig config = read(R"({
       "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",

@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import math
 import pathlib
+import shutil
 import tempfile
 import unittest
 
@@ -164,6 +165,68 @@ class Programs(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             again = harness.run("replay", str(trace))
         self.assertEqual(again.returncode, 0, again.stderr)
+
+    def test_what_was_there_stays_unless_all_is_embedded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            texts, out = pathlib.Path(folder) / "texts", pathlib.Path(folder) / "vectors.npy"
+            texts.write_text("the cat\n" + "the cat " * 100 + "\n")
+            out.write_text("older")
+            done = harness.run("embed", str(MODELS / "bert_mean"), "-i", str(texts), "-o", str(texts), "--device", "cpu")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("the file of the texts", done.stderr)
+            self.assertTrue(texts.read_text().startswith("the cat\n"))
+            done = harness.run("embed", str(MODELS / "bert_mean"), "-i", str(texts), "-o", str(out), "--device", "cpu")
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(out.read_text(), "older")
+            self.assertEqual(sorted(path.name for path in pathlib.Path(folder).iterdir()), ["texts", "vectors.npy"])
+            done = harness.run("embed", "no-such-model", "-i", str(texts), "-o", folder + "/nowhere/x.npy", "--device", "cpu")
+            self.assertEqual(done.returncode, 1)
+
+    def test_norms_of_older_files_are_found_by_their_older_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "bert"
+            shutil.copytree(MODELS / "bert_mean", model)
+            stored = (model / "model.safetensors").read_bytes()
+            size = int.from_bytes(stored[:8], "little")
+            head = json.loads(stored[8:8 + size])
+            older = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+                     for name, value in head.items()}
+            self.assertNotEqual(set(older), set(head))
+            text = json.dumps(older).encode()
+            (model / "model.safetensors").unlink()
+            (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + stored[8 + size:])
+            answers = [harness.run("embed", str(path), "-q", "--device", "cpu", *EXACT, stdin="a cat\n")
+                       for path in (MODELS / "bert_mean", model)]
+        self.assertEqual(answers[1].returncode, 0, answers[1].stderr)
+        self.assertEqual(answers[1].stdout, answers[0].stdout)
+
+    def test_the_sentence_file_has_older_names_and_is_heeded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "bert"
+            shutil.copytree(MODELS / "bert_mean", model)
+            (model / "sentence_bert_config.json").rename(model / "sentence_roberta_config.json")
+            done = harness.run("embed", str(model), "--device", "cpu", stdin="the cat " * 100 + "\n")
+            self.assertIn("at most 96", done.stderr)
+            (model / "sentence_roberta_config.json").write_text('{"max_seq_length": 96, "do_lower_case": true}')
+            tokenizer = json.loads((model / "tokenizer_config.json").read_text())
+            tokenizer["do_lower_case"] = False
+            (model / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+            done = harness.run("embed", str(model), "--device", "cpu", stdin="the cat\n")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("do_lower_case", done.stderr)
+
+    def test_texts_lose_their_beginning_where_the_tokenizer_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "bert"
+            shutil.copytree(MODELS / "bert_mean", model)
+            tokenizer = json.loads((model / "tokenizer_config.json").read_text())
+            tokenizer["truncation_side"] = "left"
+            (model / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+            cut = harness.run("embed", str(model), "-q", "--device", "cpu", "--truncate-prompt-tokens", "4",
+                              stdin="a dog the cat\n")
+            whole = harness.run("embed", str(model), "-q", "--device", "cpu", stdin="the cat\n")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertEqual(json.loads(cut.stdout)["embedding"], json.loads(whole.stdout)["embedding"])
 
     def test_a_text_that_is_too_long_is_told_with_its_lines(self):
         done = harness.run("embed", str(MODELS / "bert_mean"), "--device", "cpu", stdin="the cat " * 100 + "\n")

@@ -129,6 +129,35 @@ TEST(Output, TheStopTokenItselfIsNotPartOfTheText) {
   }
 }
 
+// Passes what has no '!' in it.
+class NoMark final : public TokenConstraint {
+ public:
+  std::unique_ptr<State> start() const override { return nullptr; }
+  Status check(std::string_view text) const override {
+    return text.find('!') == std::string_view::npos ? Status() : data_loss("a mark in {}", text);
+  }
+  bool whole_only() const override { return true; }
+};
+
+// The end token's text, where it is asked for, is no part of a structured output; that of another stop token is.
+TEST(Output, TheEndTokensTextIsNoPartOfAStructuredOutput) {
+  const ByteTokenizer tokenizer;
+  for (const bool is_eos : {true, false}) {
+    for (const bool skip : {true, false}) {
+      OutputProcessor processor(&tokenizer, {.include_stop_str_in_output = true, .skip_special_tokens = skip}, false,
+                                nullptr, std::make_shared<const NoMark>());
+      TokenEvent event;
+      event.tokens = {'h', 'i', '!'};
+      event.finish = FinishReason::kStop;
+      event.stop_token = '!';
+      event.stopped_by_eos = is_eos;
+      const OutputDelta delta = processor.process(std::move(event));
+      EXPECT_EQ(delta.text, "hi!");
+      EXPECT_EQ(delta.finish, is_eos ? FinishReason::kStop : FinishReason::kError);
+    }
+  }
+}
+
 TEST(Output, RandomCutsOfRandomTextGiveTheSameAnswer) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -156,6 +156,28 @@ TEST(HubSelection, AnIndexStandsForItsShards) {
   }
 }
 
+TEST(HubSelection, ModulesStandForWhatLiesInTheirFolders) {
+  const std::vector<std::string> paths = {"config.json",
+                                          "model.safetensors",
+                                          "modules.json",
+                                          "quantize_config.json",
+                                          "1_Pooling/config.json",
+                                          "2_Dense/config.json",
+                                          "2_Dense/model.safetensors",
+                                          "2_Dense/pytorch_model.bin",
+                                          "tokenizer.json"};
+  const auto selection = select_files(kModel, paths, Need::kAll);
+  EXPECT_THAT(files(selection), ElementsAre("config.json", "tokenizer.json", "quantize_config.json", "modules.json",
+                                            "model.safetensors"));
+  EXPECT_TRUE(selection->needs_modules);
+  EXPECT_THAT(*files_of_modules(
+                  R"([{"path": "", "type": "T"}, {"path": "1_Pooling"}, {"path": "2_Dense"}, {"path": "3_Normalize"},
+                                    {"path": "../elsewhere"}, {"idx": 5}])",
+                  paths),
+              ElementsAre("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"));
+  for (const char* text : {"", "{}", "[", "\"x\""}) EXPECT_FALSE(files_of_modules(text, paths).ok()) << text;
+}
+
 TEST(HubSelection, PicklesAloneAreRefusedWithAReason) {
   const std::vector<std::string> paths = {"config.json", "pytorch_model.bin", "tokenizer.json"};
   const Status status = select_files(kModel, paths, Need::kAll).status();

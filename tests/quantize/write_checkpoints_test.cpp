@@ -97,6 +97,22 @@ TEST(WriteGguf, AConvertedCheckpointGivesTheSameLogits) {
   }
 }
 
+// Readers of GGUF know one activation for each architecture.
+TEST(WriteGguf, AnotherActivationHasNoPlace) {
+  const TemporaryDirectory folder;
+  const auto model = folder.path() / "model";
+  std::filesystem::copy(runner::tiny_path("llama"), model);
+  std::string config = content_of(model / "config.json");
+  const size_t at = config.find("\"silu\"");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 6, "\"relu\"");
+  std::filesystem::remove(model / "config.json");
+  std::ofstream(model / "config.json") << config;
+  const auto written = write(model.string(), folder.path() / "out.gguf", "f32");
+  ASSERT_FALSE(written.ok());
+  EXPECT_NE(written.status().message().find("activation"), std::string::npos) << written.status().message();
+}
+
 TEST(WriteGguf, FewerBitsAreFurtherOff) {
   const TemporaryDirectory folder;
   const auto exact = logits_of(runner::tiny_path("qwen2"), "qwen2");

@@ -7,6 +7,7 @@
 
 #include <boost/json.hpp>
 
+#include "engine/pooling.h"
 #include "tests/server/server_fixture.h"
 
 namespace quire::server {
@@ -328,6 +329,60 @@ TEST_F(PoolingServer, OfLongDocumentsTheBeginningIsRanked) {
   EXPECT_EQ(response.json().at("usage").at("total_tokens"), 4 + 3);
   expect_refused("/rerank", R"({"query":"a","documents":["b"],"max_tokens_per_doc":0})", "max_tokens_per_doc",
                  "max_tokens_per_doc");
+}
+
+// A small body must not take what all its pairs would, spelled out: the query is kept, and encoded, once.
+TEST_F(PoolingServer, AQueryOfManyDocumentsIsHeldOnce) {
+  ServerConfig config;
+  config.max_answer_bytes = 1 << 20;
+  start(ModelTask::kClassify, 1, config);
+  std::string documents = "\"\"";
+  for (int i = 1; i < 20000; ++i) documents += ",\"\"";
+  const std::string long_query(200000, 'q');
+  // 4 GB of queries, were each pair a text of its own.
+  expect_refused("/rerank", R"({"query":")" + long_query + R"(","documents":[)" + documents + "]}", "documents",
+                 "leaves room");
+  expect_refused("/rerank", R"({"query":")" + std::string(100, 'q') + R"(","documents":[)" + documents + "]}",
+                 "documents", "--max-answer-bytes");
+  expect_refused("/v1/score", R"({"text_1":")" + std::string(100, 'q') + R"(","text_2":[)" + documents + "]}",
+                 "documents", "--max-answer-bytes");
+}
+
+// As the tokenizers library does: of two long texts the longer one, or the second, keeps the token that is left over.
+TEST_F(PoolingServer, PairsAreCutToTheirRoom) {
+  start(ModelTask::kClassify, 1);
+  const auto second_begins = [&](size_t first, size_t second, int most) {
+    auto encoder = engine::PairEncoder::create(*engine_, {});
+    EXPECT_TRUE(encoder.ok());
+    const auto text = encoder->encode(std::string(first, 'a'), std::string(second, 'b'), most);
+    EXPECT_TRUE(text.ok());
+    EXPECT_EQ(text->ids.size(), std::min<size_t>(first + second, static_cast<size_t>(most)));
+    return text->second_text;
+  };
+  EXPECT_EQ(second_begins(3, 4, 20), 3);
+  EXPECT_EQ(second_begins(100, 150, 15), 7);
+  EXPECT_EQ(second_begins(150, 100, 15), 8);
+  EXPECT_EQ(second_begins(120, 120, 15), 7);
+  EXPECT_EQ(second_begins(120, 120, 16), 8);
+  EXPECT_EQ(second_begins(3, 100, 15), 3);
+  EXPECT_EQ(second_begins(100, 3, 15), 12);
+  EXPECT_EQ(second_begins(8, 9, 15), 7);
+}
+
+TEST_F(PoolingServer, AKeysTokensAMinuteCountForTextsToo) {
+  ServerConfig config;
+  config.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}};
+  start(ModelTask::kEmbed, 0, config);
+  const auto embed_with_key = [&] {
+    return post(server_->port(), "/v1/embeddings", R"({"input":["0123456789","0123456789"]})",
+                "Authorization: Bearer s\r\n");
+  };
+  EXPECT_EQ(embed_with_key().status, 200);
+  const ClientResponse refused = embed_with_key();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.json().at("error").at("code"), "rate_limit_exceeded");
+  const ClientResponse metrics = get(server_->port(), "/metrics", "Authorization: Bearer s\r\n");
+  EXPECT_THAT(metrics.body, HasSubstr("quire:api_key_prompt_tokens_total{api_key=\"small\"} 20"));
 }
 
 TEST_F(PoolingServer, CoheresClientsGetVectorsInTheFormsTheyAskFor) {

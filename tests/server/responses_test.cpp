@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "server/response_store.h"
+#include "server/responses_schema.h"
 #include "tests/server/server_fixture.h"
 
 namespace quire::server {
@@ -270,6 +271,63 @@ TEST_F(ResponsesTest, TruncationDropsTheOldestMessages) {
   ASSERT_EQ(answered.status, 200) << answered.body;
   // "system:be;", 14 messages of 16 bytes, ">": as many as fit beside two tokens of 256.
   EXPECT_EQ(answered.json().at("usage").at("input_tokens"), 10 + 15 * 16 + 1);
+}
+
+// What is left begins with a user's message, as there are templates that take nothing else.
+TEST_F(ResponsesTest, TruncationDropsWholeTurns) {
+  start();
+  std::string items = R"({"role":"user","content":"first"})";
+  for (int i = 0; i < 20; ++i) {
+    items +=
+        R"(,{"role":"assistant","content":"abc"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"})";
+    items += R"(,{"type":"function_call_output","call_id":"c","output":"1"},{"role":"user","content":"0123456789"})";
+  }
+  const auto answered = create(R"({"truncation":"auto","max_output_tokens":2,"input":[)" + items + "]}");
+  ASSERT_EQ(answered.status, 200) << answered.body;
+  const std::string turn =
+      "user:0123456789;assistant:abc\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>;"
+      "user:<tool_response>\n1\n</tool_response>;";
+  const size_t whole = (254 - std::string("user:0123456789;>").size()) / turn.size();
+  EXPECT_EQ(answered.json().at("usage").at("input_tokens"),
+            whole * turn.size() + std::string("user:0123456789;>").size());
+}
+
+TEST_F(ResponsesTest, ReasoningIsOfTheMessageItCameWith) {
+  using Messages = json::array;
+  const auto messages = [](const char* input) {
+    auto request = parse_responses_request(
+        json::parse(std::string(R"({"model":"m","input":)") + input + "}").as_object(), Messages(), SchemaLimits());
+    EXPECT_TRUE(request.ok()) << request.status().message();
+    return request.ok() ? request->chat.messages : Messages();
+  };
+  const char* kCall = R"({"type":"function_call","call_id":"c","name":"f","arguments":"{}"})";
+  const char* kOutput = R"({"type":"function_call_output","call_id":"c","output":"1"})";
+  const auto thought = [](const char* text) {
+    return std::string(R"({"type":"reasoning","summary":[{"type":"summary_text","text":")") + text + R"("}]})";
+  };
+  // Behind a text and before a call: of that turn, not of a later one.
+  Messages found = messages((std::string(R"([{"role":"user","content":"a"},{"role":"assistant","content":"one"},)") +
+                             thought("R1") + "," + kCall + "," + kOutput + R"(,{"role":"assistant","content":"end"}])")
+                                .c_str());
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[1].at("reasoning_content"), "R1");
+  EXPECT_FALSE(found[3].as_object().contains("reasoning_content"));
+  // Before a user's message: of the turn before. Of two none is lost; null is as left out.
+  found =
+      messages((std::string(R"([{"role":"user","content":"a"},{"role":"assistant","content":"one"},)") + thought("R1") +
+                R"(,{"type":"reasoning","content":null,"summary":[{"type":"summary_text","text":"R2"}]})" +
+                R"(,{"role":"user","content":"b"}])")
+                   .c_str());
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].at("reasoning_content"), "R1\nR2");
+  // What is said behind a call stands beside it, so that its result follows it.
+  found = messages((std::string(R"([{"role":"user","content":"a"},)") + kCall +
+                    R"(,{"role":"assistant","content":"first"},)" + kOutput + "]")
+                       .c_str());
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].at("content"), "first");
+  EXPECT_TRUE(found[1].as_object().contains("tool_calls"));
+  EXPECT_EQ(found[2].at("role"), "tool");
 }
 
 TEST_F(ResponsesTest, WhatIsNotBuiltIsRefusedByName) {
