@@ -71,7 +71,8 @@ bool parse_pooling_as(uint8_t endpoint, const json::object& body) {
     case 1: {
       const auto request = server::parse_score_request(body);
       if (refused(request)) return false;
-      QUIRE_CHECK(!request->pairs.empty());
+      QUIRE_CHECK(!request->second.empty());
+      QUIRE_CHECK(request->first.size() == 1 || request->first.size() == request->second.size());
       return true;
     }
     default: {

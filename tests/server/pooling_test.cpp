@@ -372,6 +372,7 @@ TEST_F(PoolingServer, PairsAreCutToTheirRoom) {
 TEST_F(PoolingServer, AKeysTokensAMinuteCountForTextsToo) {
   ServerConfig config;
   config.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}};
+  config.admin.port = 0;
   start(ModelTask::kEmbed, 0, config);
   const auto embed_with_key = [&] {
     return post(server_->port(), "/v1/embeddings", R"({"input":["0123456789","0123456789"]})",
@@ -381,7 +382,7 @@ TEST_F(PoolingServer, AKeysTokensAMinuteCountForTextsToo) {
   const ClientResponse refused = embed_with_key();
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(refused.json().at("error").at("code"), "rate_limit_exceeded");
-  const ClientResponse metrics = get(server_->port(), "/metrics", "Authorization: Bearer s\r\n");
+  const ClientResponse metrics = get(server_->admin_port(), "/metrics");
   EXPECT_THAT(metrics.body, HasSubstr("quire:api_key_prompt_tokens_total{api_key=\"small\"} 20"));
 }
 
