@@ -151,6 +151,10 @@ class AdapterMaker {
 
   // Prompt tuning (Lester et al., 2021): embeddings in the place of tokens'.
   Status make_prompt() {
+    const auto* gemma = std::get_if<Gemma4Config>(&host_.config.family);
+    if (gemma != nullptr && gemma->layer_input_size > 0) {
+      return unimplemented("the adapter is a soft prompt, which is not built for models with inputs of each layer");
+    }
     const AdaptableLayer& embedding = token_embedding();
     const int64_t size = embedding.out_features;
     QUIRE_RETURN_IF_ERROR(check_prompt_width(size));

@@ -82,13 +82,16 @@ Status Batches::open_answers(Entry& entry, LineJob& job) {
   return {};
 }
 
+Result<Validation> Batches::validate(const std::string& input_id, const std::string& endpoint) const {
+  return validate_lines(folder_.content_path(input_id), endpoint, kMostLines);
+}
+
 // From the beginning, or from where it was when the process ended.
-void Batches::begin(Entry& entry) {
+void Batches::begin(Entry& entry, const Result<Validation>& found) {
   json::object& body = entry.batch.body;
   const std::string input = folder_.content_path(text_in(body, "input_file_id"));
   const std::string endpoint = text_in(body, "endpoint");
   if (body.at("status") == "validating") {
-    const auto found = validate_lines(input, endpoint, kMostLines);
     if (!found.ok()) return fail(entry, {{0, found.status().message(), "input_file_id"}});
     body["request_counts"].get_object()["total"] = found->total;
     if (!found->errors.empty()) return fail(entry, found->errors);
@@ -159,7 +162,9 @@ void Batches::resume() {
     entry.batch = std::move(batch);
     if (is_over(entry.batch.body)) continue;
     log_info("batch {} is gone on with", id);
-    begin(entry);
+    const json::object& body = entry.batch.body;
+    const bool is_new = body.at("status") == "validating";
+    begin(entry, is_new ? validate(text_in(body, "input_file_id"), text_in(body, "endpoint")) : Validation());
   }
 }
 
@@ -206,6 +211,12 @@ Result<json::object> Batches::create(const std::string& owner, const std::string
                             in_quotes(input->purpose, 40))
         .with_param("input_file_id");
   }
+  {
+    const std::lock_guard lock(mutex_);
+    QUIRE_RETURN_IF_ERROR(check_share(owner));
+  }
+  // A large file takes a while, and others are not to wait for it.
+  const Result<Validation> found = validate(input_id, endpoint);
   const std::lock_guard lock(mutex_);
   QUIRE_RETURN_IF_ERROR(check_share(owner));
   const std::string id = random_id("batch_");
@@ -235,7 +246,7 @@ Result<json::object> Batches::create(const std::string& owner, const std::string
   Entry& entry = entries_[id];
   entry.batch = std::move(batch);
   json::object created = entry.batch.body;
-  begin(entry);
+  begin(entry, found);
   forget_oldest();
   return created;
 }

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "server/batch_folder.h"
+#include "server/batch_lines.h"
 #include "server/batch_worker.h"
 
 namespace quire::server {
@@ -45,8 +46,11 @@ class Batches {
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
 
+  // Without the lock. Errors: those of validate_lines().
+  Result<Validation> validate(const std::string& input_id, const std::string& endpoint) const;
   // Each under the lock.
-  void begin(Entry& entry);
+  // found: of a batch that is new; others have been validated.
+  void begin(Entry& entry, const Result<Validation>& found);
   Status open_answers(Entry& entry, LineJob& job);
   void over(Entry& entry, LineJob& job);
   void fail(Entry& entry, const std::vector<LineError>& errors);

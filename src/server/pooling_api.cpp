@@ -195,14 +195,16 @@ struct PreparedPairs {
 // it while they are made. A text that is too long is the last: start_pooling() says so.
 class TextsInPairs {
  public:
-  TextsInPairs(const Generator& generator, std::vector<engine::PooledText>& texts, int64_t bytes_each)
-      : generator_(generator), texts_(texts), bytes_each_(bytes_each) {}
+  // field: of the request, that the texts are of.
+  TextsInPairs(const Generator& generator, std::vector<engine::PooledText>& texts, int64_t bytes_each,
+               const char* field)
+      : generator_(generator), texts_(texts), bytes_each_(bytes_each), field_(field) {}
 
   // The text's place.
   Result<size_t> add(Result<engine::PooledText> text) {
     QUIRE_RETURN_IF_ERROR(text.status());
     bytes_ += bytes_each_ + static_cast<int64_t>(text->ids.size() * sizeof(TokenId));
-    QUIRE_RETURN_IF_ERROR(generator_.check_answer_bytes(bytes_, "documents"));
+    QUIRE_RETURN_IF_ERROR(generator_.check_answer_bytes(bytes_, field_));
     is_full_ |= static_cast<int64_t>(text->ids.size()) > generator_.engine().max_model_len();
     texts_.push_back(*std::move(text));
     return texts_.size() - 1;
@@ -214,6 +216,7 @@ class TextsInPairs {
   const Generator& generator_;
   std::vector<engine::PooledText>& texts_;
   const int64_t bytes_each_;
+  const char* const field_;
   int64_t bytes_ = 0;
   bool is_full_ = false;
 };
@@ -222,7 +225,7 @@ class TextsInPairs {
 // or one of each.
 Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFields& fields,
                                     const std::vector<std::string>& first, const std::vector<std::string>& second,
-                                    std::optional<bool> use_activation,
+                                    std::optional<bool> use_activation, const char* field,
                                     std::optional<int64_t> most_of_second = std::nullopt) {
   const Generator& generator = asked.generator();
   const engine::Engine& engine = generator.engine();
@@ -237,7 +240,8 @@ Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFiel
   PreparedPairs prepared;
   const bool embeds = model.task == ModelTask::kEmbed;
   const int64_t numbers = embeds ? model.pooling.vector_size : 1;
-  TextsInPairs texts(generator, prepared.work.texts, kBytesPerText + numbers * static_cast<int64_t>(sizeof(float)));
+  TextsInPairs texts(generator, prepared.work.texts, kBytesPerText + numbers * static_cast<int64_t>(sizeof(float)),
+                     field);
   if (embeds) {
     QUIRE_ASSIGN_OR_RETURN(const std::string before, engine::prompt_named(engine.text(), ""));
     QUIRE_ASSIGN_OR_RETURN(const int32_t pooled_from,
@@ -276,8 +280,8 @@ Status answer_scores(const ModelRequest& asked) {
   const engine::Engine& engine = asked.generator().engine();
   if (engine.model().task == ModelTask::kGenerate) return unsupported(engine, "scores");
   QUIRE_ASSIGN_OR_RETURN(const ScoreRequest request, parse_score_request(asked.body));
-  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared,
-                         prepare_pairs(asked, request.fields, request.first, request.second, request.use_activation));
+  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared, prepare_pairs(asked, request.fields, request.first, request.second,
+                                                               request.use_activation, "text_2"));
   const size_t num_texts = prepared.work.texts.size();
   prepared.work.writer =
       std::make_unique<ScoresWriter>(context_of(asked, request.fields, "score-"), num_texts, std::move(prepared.form));
@@ -291,7 +295,7 @@ Status answer_ranking(const ModelRequest& asked) {
   QUIRE_ASSIGN_OR_RETURN(RerankRequest request, parse_rerank_request(asked.body));
   QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared,
                          prepare_pairs(asked, request.fields, {request.query}, request.documents,
-                                       request.use_activation, request.max_tokens_per_doc));
+                                       request.use_activation, "documents", request.max_tokens_per_doc));
   if (!request.return_documents.value_or(asked.exchange->request().path != "/v2/rerank")) {
     request.documents.clear();
   } else {

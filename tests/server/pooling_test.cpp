@@ -344,8 +344,8 @@ TEST_F(PoolingServer, AQueryOfManyDocumentsIsHeldOnce) {
                  "leaves room");
   expect_refused("/rerank", R"({"query":")" + std::string(100, 'q') + R"(","documents":[)" + documents + "]}",
                  "documents", "--max-answer-bytes");
-  expect_refused("/v1/score", R"({"text_1":")" + std::string(100, 'q') + R"(","text_2":[)" + documents + "]}",
-                 "documents", "--max-answer-bytes");
+  expect_refused("/v1/score", R"({"text_1":")" + std::string(100, 'q') + R"(","text_2":[)" + documents + "]}", "text_2",
+                 "--max-answer-bytes");
 }
 
 // As the tokenizers library does: of two long texts the longer one, or the second, keeps the token that is left over.
