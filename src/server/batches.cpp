@@ -87,14 +87,14 @@ Result<Validation> Batches::validate(const std::string& input_id, const std::str
 }
 
 // From the beginning, or from where it was when the process ended.
-void Batches::begin(Entry& entry, const Result<Validation>& found) {
+void Batches::begin(Entry& entry, const Result<Validation>& validated) {
   json::object& body = entry.batch.body;
   const std::string input = folder_.content_path(text_in(body, "input_file_id"));
   const std::string endpoint = text_in(body, "endpoint");
   if (body.at("status") == "validating") {
-    if (!found.ok()) return fail(entry, {{0, found.status().message(), "input_file_id"}});
-    body["request_counts"].get_object()["total"] = found->total;
-    if (!found->errors.empty()) return fail(entry, found->errors);
+    if (!validated.ok()) return fail(entry, {{0, validated.status().message(), "input_file_id"}});
+    body["request_counts"].get_object()["total"] = validated->total;
+    if (!validated->errors.empty()) return fail(entry, validated->errors);
     set_status(entry, "in_progress", "in_progress_at");
     save(entry);
   }

@@ -49,8 +49,8 @@ class Batches {
   // Without the lock. Errors: those of validate_lines().
   Result<Validation> validate(const std::string& input_id, const std::string& endpoint) const;
   // Each under the lock.
-  // found: of a batch that is new; others have been validated.
-  void begin(Entry& entry, const Result<Validation>& found);
+  // validated: of a batch that is new; others have been validated.
+  void begin(Entry& entry, const Result<Validation>& validated);
   Status open_answers(Entry& entry, LineJob& job);
   void over(Entry& entry, LineJob& job);
   void fail(Entry& entry, const std::vector<LineError>& errors);

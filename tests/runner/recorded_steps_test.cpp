@@ -116,7 +116,7 @@ void expect_the_same(const std::string& family, const std::string& kind, bool mi
   EXPECT_EQ(eager.num_replayed, 0);
   // Mixed steps: all of a size but the first. Which table rotates a longrope sequence is decided step by step.
   // Gemma 4's prompts are shorter than the others', and so are there fewer such steps.
-  const size_t enough = mixed && family.starts_with("gemma4") ? 6 : kSteps;
+  const int32_t enough = mixed && family.starts_with("gemma4") ? 6 : kSteps;
   EXPECT_EQ(replayed.num_replayed >= enough, family != "phi3_longrope") << replayed.num_replayed;
   for (size_t i = 0; i < prompts.size(); ++i) {
     ASSERT_EQ(replayed.tokens[i].size(), eager.tokens[i].size());
