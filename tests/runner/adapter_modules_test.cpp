@@ -21,7 +21,8 @@ TEST(AdapterModules, TextModelsAreFoundUnderEitherName) {
   const std::string roots[] = {"model.language_model.", "language_model.model.", "model."};
   for (const std::string& stored : roots) {
     for (const std::string& given : roots) {
-      ModuleNames names(layers_of({stored + rest, stored + "layers.4.self_attn.q_proj"}));
+      const nn::AdaptableLayers layers = layers_of({stored + rest, stored + "layers.4.self_attn.q_proj"});
+      ModuleNames names(layers);
       const ModulePlace* place = names.find(given + rest);
       ASSERT_NE(place, nullptr) << stored << " by " << given;
       EXPECT_EQ(place->layer->parts[0].module, stored + rest);
