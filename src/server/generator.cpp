@@ -191,10 +191,12 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request, const Prepa
   const bool calls = request.tool_choice != grammar::ToolChoice::kNone;
   const bool shown = !request.tools.empty() && (calls || !config_.exclude_tools_when_none);
   if (shown && knows_tools) chat.variables["tools"] = request.tools;
-  // A template that knows nothing of tools is given them in words, and earlier calls and results too.
+  // A template that knows nothing of tools is given them in words, and earlier calls and results too, unless it knows
+  // these.
   const json::array none;
   const json::array& tools = calls ? request.tools : none;
-  const bool in_words = !knows_tools && (!tools.empty() || engine::has_calls(request.messages));
+  const bool knows_calls = text.find("tool_calls") != std::string::npos;
+  const bool in_words = !knows_tools && (!tools.empty() || (!knows_calls && engine::has_calls(request.messages)));
   auto prompt =
       in_words ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, tools, tool_format_), chat)
                : engine::render_chat(engine_, request.messages, chat);

@@ -279,6 +279,23 @@ TEST_F(ServerTest, ChatsHaveTheirTemplatesOptions) {
       << "parts are joined by a newline";
 }
 
+// What was called before is put into words where the template knows neither tools nor calls, and left to it elsewhere.
+TEST_F(ServerTest, EarlierCallsAreTheTemplatesWhereItKnowsThem) {
+  start({.trust_request_chat_template = true});
+  const auto prompt_tokens = [&](const char* chat_template) {
+    const auto response = chat(R"({"max_tokens":1,"chat_template":")" + std::string(chat_template) +
+                               R"(","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,
+        "tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},
+        {"role":"tool","tool_call_id":"c","content":"42"}]})");
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.json().at("usage").at("prompt_tokens").to_number<size_t>();
+  };
+  EXPECT_EQ(prompt_tokens("{% for m in messages %}{{ m.role }};{% endfor %}"),
+            std::string("user;assistant;user;").size());
+  EXPECT_EQ(prompt_tokens("{% for m in messages %}{{ m.role }}{% if m.tool_calls %}!{% endif %};{% endfor %}"),
+            std::string("user;assistant!;tool;").size());
+}
+
 TEST_F(ServerTest, ATemplateOfTheRequestDoesAllThatTheModelsDoes) {
   start({.trust_request_chat_template = true});
   const auto ask = [&](std::string_view chat_template, std::string_view more) {
