@@ -155,7 +155,15 @@ Status submit(quire_engine* engine, const quire_request_options* given, quire_re
   engine::GenerationRequest request;
   if (options.sampling_json != nullptr) QUIRE_RETURN_IF_ERROR(read_sampling(options.sampling_json, request.params));
   QUIRE_ASSIGN_OR_RETURN(request.prompt, ids_of(inside, options));
+  if (options.priority != 0 && inside.config().scheduling_policy != SchedulingPolicy::kPriority) {
+    return invalid_argument("priority is {}, which needs \"scheduling_policy\": \"priority\"", options.priority)
+        .with_param("priority");
+  }
   request.priority = options.priority;
+  if (options.lora_path != nullptr && options.lora_name == nullptr) {
+    return invalid_argument("lora_path is given without lora_name, under which it is to be loaded")
+        .with_param("lora_name");
+  }
   if (options.cache_salt != nullptr) request.cache_salt = options.cache_salt;
   if (options.lora_name != nullptr) {
     request.adapter = options.lora_name;

@@ -285,6 +285,15 @@ TEST(Abi, AnAdapterIsLoadedByTheFirstRequestThatBringsItsPath) {
       EXPECT_EQ(answer.tokens[i], golden.greedy[i]) << i;
     }
   }
+  // What would be ignored is refused.
+  asked.lora_name = nullptr;
+  asked.lora_path = adapter.c_str();
+  EXPECT_EQ(quire_submit(engine, &asked, &request, &error), QUIRE_INVALID_ARGUMENT);
+  EXPECT_THAT(Failure(error).message, HasSubstr("lora_name"));
+  asked.lora_path = nullptr;
+  asked.priority = 5;
+  EXPECT_EQ(quire_submit(engine, &asked, &request, &error), QUIRE_INVALID_ARGUMENT);
+  EXPECT_THAT(Failure(error).message, HasSubstr("scheduling_policy"));
   quire_engine_destroy(engine);
 }
 
