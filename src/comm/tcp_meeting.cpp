@@ -137,6 +137,12 @@ Result<bool> wait_for(int descriptor, short events, SteadyClock::time_point limi
   }
 }
 
+// A peer that goes with bytes unread resets the connection: gone all the same.
+Status is_lost(std::string_view who, int error) {
+  if (error == 0 || error == ECONNRESET || error == EPIPE) return unavailable("{} has closed the connection", who);
+  return unavailable("{}: {}", who, std::strerror(error));
+}
+
 Status read_all(const Socket& socket, std::string& bytes, SteadyClock::time_point limit, const TcpGroup& group,
                 std::string_view who) {
   size_t done = 0;
@@ -146,9 +152,9 @@ Status read_all(const Socket& socket, std::string& bytes, SteadyClock::time_poin
       done += static_cast<size_t>(got);
       continue;
     }
-    if (got == 0) return unavailable("{} has closed the connection", who);
+    if (got == 0) return is_lost(who, 0);
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return unavailable("{}: {}", who, std::strerror(errno));
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return is_lost(who, errno);
     QUIRE_ASSIGN_OR_RETURN(const bool came, wait_for(socket.get(), POLLIN, limit, group));
     if (!came) return deadline_exceeded("{} does not answer", who);
   }
@@ -164,7 +170,7 @@ Status write_all(const Socket& socket, std::string_view bytes, SteadyClock::time
       continue;
     }
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return unavailable("{}: {}", who, std::strerror(errno));
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return is_lost(who, errno);
     QUIRE_ASSIGN_OR_RETURN(const bool can, wait_for(socket.get(), POLLOUT, limit, group));
     if (!can) return deadline_exceeded("{} does not read", who);
   }
