@@ -219,12 +219,15 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
     const size_t from = delta.text.size();
     if (tokenizer_ != nullptr && constraint_ != nullptr) {
-      const std::string bytes = tokenizer_->token_bytes(event.tokens[i]);
       const bool is_special = tokenizer_->is_special(event.tokens[i]);
       const bool is_eos = ends_answer && event.stopped_by_eos;
-      const bool is_end = is_eos ? shows_special_ != nullptr || !is_special
-                                 : shows_special_ != nullptr && is_special && !grammar::is_mark(bytes);
-      is_end ? static_cast<void>(end_text_ += bytes) : end_text_.clear();
+      const bool may_be_end = shows_special_ != nullptr ? is_eos || is_special : is_eos && !is_special;
+      const std::string bytes = may_be_end ? tokenizer_->token_bytes(event.tokens[i]) : "";
+      if (may_be_end && (is_eos || !grammar::is_mark(bytes))) {
+        end_text_ += bytes;
+      } else {
+        end_text_.clear();
+      }
     }
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);
     const bool was_reasoning = parser_ != nullptr && parser_->in_reasoning();
