@@ -126,6 +126,35 @@ class Families:
     def qwen3_moe(self):
         return self.qwen_experts(self.decoder(attention_bias=self.one(True, False)))
 
+    def with_delta_nets(self):
+        found = self.decoder(hidden_act="silu", attention_bias=self.one(True, False))
+        heads = self.one(1, 2, 3)
+        found |= {"linear_num_key_heads": heads, "linear_num_value_heads": heads * self.one(1, 2, 3),
+                  "linear_key_head_dim": self.one(8, 12, 16, 33, 64, 128, 192), "linear_value_head_dim": self.one(8, 12, 20, 64, 128, 160),
+                  "linear_conv_kernel_dim": self.one(2, 3, 4, 4, 4, 6),
+                  "rope_parameters": self.rotation(("default", "linear", "yarn"), self.one(0.25, 0.5, 1.0))}
+        if found["head_dim"] < 16:
+            found["head_dim"] = 16
+        layers = self.up_to(5, 1)
+        kinds = [self.one("linear_attention", "linear_attention", "full_attention") for _ in range(layers)]
+        return found | {"num_hidden_layers": layers, "layer_types": kinds}
+
+    def with_many_experts(self, found):
+        experts = self.one(2, 4, 6)
+        return found | {"num_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
+                        "moe_intermediate_size": self.one(32, 48), "shared_expert_intermediate_size": self.one(32, 64)}
+
+    def qwen3_next(self):
+        found = self.with_many_experts(self.with_delta_nets())
+        return found | {"norm_topk_prob": self.one(True, False), "decoder_sparse_step": self.one(1, 1, 2),
+                        "mlp_only_layers": [layer for layer in range(found["num_hidden_layers"]) if self.rng.random() < 0.2]}
+
+    def qwen3_5_text(self):
+        return self.with_delta_nets()
+
+    def qwen3_5_moe_text(self):
+        return self.with_many_experts(self.with_delta_nets())
+
     def deepseek(self):
         found = self.decoder(own_head_size=False)
         groups = self.one(1, 2, 4)

@@ -36,7 +36,14 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 GEMMA4 = {"num_hidden_layers": 6, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "layer_types": WINDOWS * 2,
           "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
+DELTA_NETS = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+              "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+              "linear_conv_kernel_dim": 4, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}}
+MANY_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 16}
 FAMILIES = {
+    "qwen3_next": {**DELTA_NETS, **MANY_EXPERTS},
+    "qwen3_5": {**DELTA_NETS, "vocab_size": 512},
+    "qwen3_5_moe": {**DELTA_NETS, **MANY_EXPERTS},
     "gemma": {"hidden_act": "gelu_pytorch_tanh", "rope_parameters": PLAIN},
     # What Gemma 4's smaller, dense and sparse models have each.
     "gemma4": {**GEMMA4, "hidden_size": 64, "vocab_size": 512, "vocab_size_per_layer_input": 512,
@@ -75,7 +82,8 @@ FAMILIES = {
 }
 # Whose model_type is another.
 GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
-CLASSES = {"stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
+CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+           "stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
 ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
                  "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",

@@ -47,7 +47,8 @@ double tokens_per_position(const ModelConfig& model) {
   const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;
   const auto hidden = static_cast<double>(model.hidden_size);
   const double weights = hidden * (2 * heads + 2 * kv_heads + 3 * static_cast<double>(model.intermediate_size));
-  const auto windowed = std::ranges::count_if(model.layer_windows, [](int32_t window) { return window > 0; });
+  const auto windowed = std::ranges::count_if(model.layer_windows, [](int32_t window) { return window > 0; }) +
+                        std::ranges::count(model.recurrent_layers, true);
   const double unbounded = 1 - static_cast<double>(windowed) / std::max(model.num_layers, 1);
   return weights > 0 ? unbounded * 2 * heads / weights : 0;
 }
@@ -64,6 +65,7 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   out.num_blocks = static_cast<int32_t>(memory.num_blocks);
   out.block_size = memory.block_size;
   out.windows = memory.windows;
+  out.keeps_states = memory.keeps_states;
   out.prefix_caching = config.enable_prefix_caching;
   out.num_swap_blocks = static_cast<int32_t>(memory.num_swap_blocks);
   out.preemption_mode = config.preemption_mode;
@@ -88,6 +90,7 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
       config.scheduling_policy == SchedulingPolicy::kPriority ? config.priority_ageing_tokens : 0;
   out.max_draft_tokens =
       memory.most_draft_tokens > 0 ? memory.most_draft_tokens : most_draft_tokens(config.speculative_config);
+  if (memory.keeps_states) out.max_draft_tokens = 0;  // states do not go back behind a guess that was wrong
   out.max_drafting_sequences = config.speculative_config.disable_by_batch_size;
   out.drafts_by_gain = !config.speculative_config.always;
   out.num_stages = config.pipeline_parallel_size;

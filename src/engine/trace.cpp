@@ -26,6 +26,7 @@ json::object as_json(const sched::SchedulerConfig& c) {
           {"num_blocks", c.num_blocks},
           {"block_size", c.block_size},
           {"windows", array_of(c.windows)},
+          {"keeps_states", c.keeps_states},
           {"prefix_caching", c.prefix_caching},
           {"num_swap_blocks", c.num_swap_blocks},
           {"preemption_mode", static_cast<int>(c.preemption_mode)},
@@ -49,6 +50,7 @@ sched::SchedulerConfig config_from(const json::object& o) {
   c.num_blocks = o.at("num_blocks").to_number<int32_t>();
   c.block_size = o.at("block_size").to_number<int32_t>();
   c.windows = json::value_to<std::vector<int32_t>>(o.at("windows"));
+  if (const json::value* states = o.if_contains("keeps_states")) c.keeps_states = states->as_bool();
   c.prefix_caching = o.at("prefix_caching").as_bool();
   c.num_swap_blocks = o.at("num_swap_blocks").to_number<int32_t>();
   c.preemption_mode = static_cast<sched::PreemptionMode>(o.at("preemption_mode").to_number<int>());

@@ -58,7 +58,10 @@ bool CacheManager::allocate(int64_t count) {
 // ---- prefixes ----
 
 bool CacheManager::has(NodeId node, int32_t group, Reach reach) const {
-  if (cache_.block(node, group) != kNoBlock) return true;
+  if (cache_.block(node, group) != kNoBlock) {
+    // Layers read a state before they leave theirs: what this step is to write is not there for others of it.
+    return !config_.keeps_states || cache_.step_written(node) < step_;
+  }
   if (reach == Reach::kPool) return false;
   return tiers_.in_memory(node, group) || (reach == Reach::kDisk && cache_.stored(node, group) != 0);
 }
@@ -188,7 +191,8 @@ PrefixMatch CacheManager::look_up(const CacheContext& context, std::span<const T
   if (!config_.prefix_caching) return match;
   match.num_tokens_ = static_cast<int32_t>(tokens.size());
   match.node_ = cache_.pin_root(context);
-  int32_t count = walk(match.node_, tokens, 0, match.num_tokens_ / config_.block_size, Reach::kMemory, match.path_);
+  const int32_t most_tokens = config_.keeps_states ? match.num_tokens_ - 1 : match.num_tokens_;
+  int32_t count = walk(match.node_, tokens, 0, most_tokens / config_.block_size, Reach::kMemory, match.path_);
   match.path_.resize(static_cast<size_t>(count));
   match.whole_ = count > 0 && count * config_.block_size == match.num_tokens_;
   if (match.whole_ && !may_copy_last(match.path_)) {

@@ -3,6 +3,8 @@
 //
 // Layers of one kind form a group with a block table of its own: a group with a window gives back the blocks behind it.
 // All groups draw from one pool, a block of which holds block_size tokens of one group's layers.
+// A group of recurrent layers is one with a window, of which a block holds the state behind its last computed token:
+// who goes on from a position needs the block before it, and cannot compute a token of that block once more.
 //
 // A block that somebody else can see (held twice, or published in the prefix cache) is never written: whoever must
 // write into it gets a copy first (copy-on-write). That copy is made before anything of its step is computed, so only
@@ -28,6 +30,9 @@ struct CacheConfig {
   int32_t num_blocks = 0;
   int32_t block_size = 16;             // tokens
   std::vector<int32_t> windows = {0};  // a group each: positions its layers see, their own included; 0: all before them
+  // Some groups hold states: texts are found up to the end of a block that an earlier step has written, which is what
+  // the states of all blocks but the last are of, and never whole.
+  bool keeps_states = false;
   bool prefix_caching = true;
   int32_t num_swap_blocks = 0;    // slots of the second pool
   int32_t num_offload_slots = 0;  // of the prefix cache in host memory; 0: its blocks live in the pool alone
@@ -183,7 +188,8 @@ class CacheManager {
   void publish(const CacheContext& context, std::span<const TokenId> tokens, int32_t num_computed,
                SequenceBlocks& blocks);
 
-  // Shares the first `num_tokens` tokens of a sequence with an empty one. False, and no change, when windows have
+  // Shares the first `num_tokens` tokens of a sequence with an empty one. Where states are kept these must be all that
+  // the parent has computed. False, and no change, when windows have
   // dropped something that is needed to go on from there. REQUIRES: the parent's step that computed them is planned;
   // the child computes in a later one, or may_fork_now().
   bool fork(const SequenceBlocks& parent, int32_t num_tokens, SequenceBlocks& child);

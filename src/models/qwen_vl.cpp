@@ -8,7 +8,15 @@
 namespace quire::models {
 namespace {
 
-// The text model's configuration, its rope that of text.
+Result<std::unique_ptr<Model>> build_text(nn::QkNorm qk_norm, const ModelConfig& config, int64_t num_positions,
+                                          nn::Loader& loader) {
+  DecoderShape shape{.qk_norm = qk_norm, .others = {"visual."}};
+  find_text_model(loader, shape);
+  return build_decoder(shape, config, num_positions, loader);
+}
+
+}  // namespace
+
 Result<boost::json::object> text_of_qwen(const boost::json::object& config) {
   QUIRE_ASSIGN_OR_RETURN(boost::json::object text, text_config(config));
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -21,15 +29,6 @@ Result<boost::json::object> text_of_qwen(const boost::json::object& config) {
   }
   return text;
 }
-
-Result<std::unique_ptr<Model>> build_text(nn::QkNorm qk_norm, const ModelConfig& config, int64_t num_positions,
-                                          nn::Loader& loader) {
-  DecoderShape shape{.qk_norm = qk_norm, .others = {"visual."}};
-  find_text_model(loader, shape);
-  return build_decoder(shape, config, num_positions, loader);
-}
-
-}  // namespace
 
 Result<ModelConfig> read_qwen2_vl_config(const boost::json::object& config, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(const boost::json::object text, text_of_qwen(config));

@@ -6,6 +6,9 @@
 
 namespace quire::models {
 
+// The text model's configuration, its rope that of text.
+Result<boost::json::object> text_of_qwen(const boost::json::object& config);
+
 Result<ModelConfig> read_qwen2_vl_config(const boost::json::object& config, const boost::json::object& generation);
 Result<ModelConfig> read_qwen3_vl_config(const boost::json::object& config, const boost::json::object& generation);
 Result<std::unique_ptr<Model>> build_qwen2_vl(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);

@@ -38,6 +38,7 @@
 #include "models/qwen2_moe.h"
 #include "models/qwen3.h"
 #include "models/qwen3_moe.h"
+#include "models/qwen3_next.h"
 #include "models/qwen_vl.h"
 #include "models/seed_oss.h"
 #include "models/smollm3.h"
@@ -107,7 +108,12 @@ constexpr Entry kFamilies[] = {
     {"Qwen2VLForConditionalGeneration", kQwen2VlFamily},
     {"Qwen2_5_VLForConditionalGeneration", kQwen2VlFamily},
     {"Qwen3ForCausalLM", kQwen3Family},
+    {"Qwen3NextForCausalLM", kQwen3NextFamily},
     {"Qwen3VLForConditionalGeneration", kQwen3VlFamily},
+    {"Qwen3_5ForCausalLM", kQwen35Family},
+    {"Qwen3_5ForConditionalGeneration", kQwen35Family},
+    {"Qwen3_5MoeForCausalLM", kQwen35MoeFamily},
+    {"Qwen3_5MoeForConditionalGeneration", kQwen35MoeFamily},
     {"SeedOssForCausalLM", kSeedOssFamily},
     {"SmolLM3ForCausalLM", kSmolLm3Family},
     {"StableLmForCausalLM", kStableLmFamily},

@@ -13,10 +13,21 @@ int64_t kv_size(const AttentionConfig& config) {
 }
 
 std::vector<Linear::Part> projections(const std::string& prefix, const AttentionConfig& config) {
-  std::vector<Linear::Part> parts = {{prefix + ".q_proj", query_size(config), config.bias}};
+  std::vector<Linear::Part> parts = {
+      {prefix + ".q_proj", query_size(config) * (config.output_gate ? 2 : 1), config.bias}};
   if (config.stores) parts.push_back({prefix + ".k_proj", kv_size(config), config.bias});
   if (config.stores && !config.keys_are_values) parts.push_back({prefix + ".v_proj", kv_size(config), config.bias});
   return parts;
+}
+
+// Of a projection that has each head's query, then its gate: all gates, then all queries, of `heads`.
+std::vector<Range> gates_and_queries(const Range& heads, int64_t head_dim) {
+  std::vector<Range> ranges;
+  for (const int64_t place : {head_dim, int64_t{0}}) {
+    for (int64_t head = heads.first; head < heads.end(); ++head)
+      ranges.push_back({2 * head * head_dim + place, head_dim});
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -53,6 +64,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
     loader.add_load(rank, 2 * (theirs.heads.count + theirs.kv_heads.count) * config.head_dim * config.hidden_size);
   }
   if (!shard.is_whole()) take_share(loader, share, qkv);
+  if (config.output_gate) qkv[0].taken = gates_and_queries(share.heads, config.head_dim);
   const int64_t dim = config.head_dim;
   qkv_ = {loader, std::move(qkv), config.hidden_size};
   output_ = {loader,
@@ -96,8 +108,9 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
                                    {queries + keys + own_keys.first, own_keys.count}};
   int64_t first = 0;
   for (Linear::Part& part : qkv) {
-    part.taken = within(rows, {first, part.rows});
-    first += part.rows;
+    const int64_t count = config_.output_gate && first == 0 ? queries : part.rows;
+    part.taken = within(rows, {first, count});
+    first += count;
   }
   if (first != queries + 2 * keys)
     loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
@@ -124,17 +137,19 @@ void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
   step.workspace.rewind(mark);
 }
 
-ops::View Attention::project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
-                             const ops::ConstView& x) const {
+Attention::Projected Attention::project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                                        const ops::ConstView& x) const {
   const int64_t n = x.num_rows;
   const int64_t queries = query_size(config_);
   const int64_t keys = kv_size(config_);
-  const ops::View qkv = step.workspace.take(n, config_.stores ? queries + 2 * keys : queries);
-  qkv_(step, x, qkv.columns(0, qkv_.out_features()));
+  const ops::View all = step.workspace.take(n, gate_size() + (config_.stores ? queries + 2 * keys : queries));
+  qkv_(step, x, all.columns(0, qkv_.out_features()));
+  const ops::View qkv = all.columns(gate_size(), all.num_columns - gate_size());
+  const Projected projected{qkv.columns(0, queries), all.columns(0, gate_size())};
   if (!config_.stores) {
     layer.wait(step.backend);
     prepare_queries(step, rotary, qkv);
-    return qkv;
+    return projected;
   }
   const ops::View values = qkv.columns(queries + keys, keys);
   if (config_.keys_are_values) step.copy(qkv.columns(queries, keys), values);
@@ -153,7 +168,7 @@ ops::View Attention::project(const StepContext& step, const CacheLayer& layer, c
     norm_projection(step, key_norm_, key_columns_, qkv.columns(queries, keys));
   }
   layer.wait(step.backend);
-  ops::PrepareHeadsArgs prepare{.heads = qkv.floats(),
+  ops::PrepareHeadsArgs prepare{.heads = qkv.strided_floats(),
                                 .token_stride = qkv.row_stride,
                                 .num_tokens = n,
                                 .num_heads = config_.num_heads,
@@ -166,7 +181,7 @@ ops::View Attention::project(const StepContext& step, const CacheLayer& layer, c
   }
   rotary.prepare_heads(step, prepare);
   if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
-  return qkv;
+  return projected;
 }
 
 void Attention::prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const {
@@ -187,7 +202,8 @@ void Attention::attend(const StepContext& step, const Batch& asking, const Cache
                        const ops::ConstView& x, const ops::View& out) const {
   const int64_t mark = step.workspace.mark();
   const int64_t n = asking.num_tokens;
-  const ops::View query = project(step, layer, rotary, x).columns(0, query_size(config_)).rows(x.num_rows - n, n);
+  const Projected projected = project(step, layer, rotary, x);
+  const ops::View query = projected.queries.rows(x.num_rows - n, n);
   const ops::View context = step.workspace.take(n, query_size(config_));  // [num_tokens, num_heads, head_dim]
   ops::PagedAttentionArgs attention = asking.attention_over(layer);
   attention.queries = query.strided_floats();
@@ -200,6 +216,16 @@ void Attention::attend(const StepContext& step, const Batch& asking, const Cache
   attention.sinks = sinks_.data();
   attention.out = context.floats();
   step(attention);
+  if (config_.output_gate) {
+    const ops::View gates = projected.gates.rows(x.num_rows - n, n);
+    step(ops::GateArgs{.function = Activation::kSigmoid,
+                       .gates = gates.strided_floats(),
+                       .gate_stride = gates.row_stride,
+                       .values = context.floats(),
+                       .value_stride = context.row_stride,
+                       .num_tokens = n,
+                       .size = query_size(config_)});
+  }
   output_(step, context, out);
   step.workspace.rewind(mark);
 }
@@ -212,7 +238,7 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
 void Attention::store(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
                       const ops::ConstView& x) const {
   const int64_t mark = step.workspace.mark();
-  project(step, layer, rotary, x);
+  (void)project(step, layer, rotary, x);
   step.workspace.rewind(mark);
 }
 

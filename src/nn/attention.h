@@ -36,6 +36,7 @@ struct AttentionConfig {
   bool sinks = false;            // each head has a score that joins the softmax and has no value
   bool value_norm = false;       // RMS norms of the heads of values, without weights
   bool keys_are_values = false;  // values are what keys are before their norm: there is no v_proj
+  bool output_gate = false;      // q_proj has of each head its query, then a gate, whose sigmoid its output is taken by
   bool stores = true;            // false: reads what another layer has stored; there are neither k_proj nor v_proj
   const char* output_name = "o_proj";
 };
@@ -85,11 +86,17 @@ class Attention final : public SelfAttention {
   }
 
  private:
-  // [num_tokens, q | k | v] in the workspace: the queries as attention reads them, the others stored.
-  ops::View project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+  // In the workspace: the queries as attention reads them, keys and values stored, and the gates of its output where
+  // there are any.
+  struct Projected {
+    ops::View queries;
+    ops::View gates;
+  };
+  Projected project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
                     const ops::ConstView& x) const;
   // Of `share` the config's heads, and the rows of the projections that are theirs.
   void take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv);
+  int64_t gate_size() const { return config_.output_gate ? int64_t{config_.num_heads} * config_.head_dim : 0; }
   // Queries alone, as attention reads them, of a layer that stores nothing.
   void prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const;
   // Norms over all heads of a token, of which other ranks have some: all are gathered, normed, and the own ones kept.

@@ -18,9 +18,10 @@ struct CacheGroup {
   Mirrored<ops::SpanPlace> span_places;  // [num_shared_spans, num_sequences] or nullptr: ops/paged_attention.h
 };
 
-// One layer's keys and values.
+// One layer's keys and values, or its states.
 struct CacheLayer {
-  ops::KvCacheView view;
+  ops::KvCacheView view;       // of states: no memory, and what their blocks are
+  ops::StateCacheView states;  // of a layer that keeps none: no memory
   int32_t group = 0;
   int32_t moved = -1;  // Backend::wait_for() this before the cache is used: blocks are copied to and from it; -1: none
 
@@ -57,6 +58,15 @@ struct Batch {
             .span_places = group.span_places,
             .num_shared_spans = num_shared_spans,
             .tables_checked = tables_checked};
+  }
+  // What a recurrent layer goes on from and leaves.
+  ops::StateRuns runs_over(const CacheLayer& layer) const {
+    return {.cache = layer.states,
+            .num_sequences = num_sequences,
+            .query_offsets = query_offsets,
+            .context_lengths = context_lengths,
+            .block_tables = group_of(layer).block_tables,
+            .block_table_stride = block_table_stride};
   }
 };
 

@@ -15,7 +15,8 @@ enum class KvKind {
   // One row a token that is read as key and, its first value_dim numbers, as value (multi-head latent attention;
   // DeepSeek-AI, 2024).
   kLatent,
-  // Of one size whatever the tokens, as recurrent layers have it. runner/kv_layout.h has no place for it yet.
+  // Numbers of a fixed size that recurrent layers have read the text into (ops/state_cache.h): a block of a sequence's
+  // table holds the state behind the last of the block's tokens that was computed.
   kState,
 };
 
@@ -29,14 +30,26 @@ struct KvLayerSpec {
   int32_t value_dim = 0;  // of its value
   int32_t window = 0;     // positions it sees, its own included; 0: all
   DType dtype = DType::kF32;
+  int64_t state_size = 0;  // kState: numbers of it; nothing of the above but the dtype, F32, and the window
 
-  // Bytes of a token's keys, and of its values where those are stored; scales included. REQUIRES:
-  // ops::is_kv_format(dtype).
-  constexpr int64_t key_bytes() const { return num_kv_heads * ops::kv_vector_bytes(dtype, key_dim); }
+  // The state is that of a single position: a query reads the one before it.
+  static constexpr int32_t kStateWindow = 2;
+  static constexpr KvLayerSpec of_state(int64_t size) {
+    return {.kind = KvKind::kState, .window = kStateWindow, .state_size = size};
+  }
+
+  // Bytes of a token's keys, and of its values where those are stored; scales included. Of a state 0: it does not grow
+  // by the token. REQUIRES: ops::is_kv_format(dtype).
+  constexpr int64_t key_bytes() const {
+    return kind == KvKind::kState ? 0 : num_kv_heads * ops::kv_vector_bytes(dtype, key_dim);
+  }
   constexpr int64_t value_bytes() const {
     return kind == KvKind::kKeysAndValues ? num_kv_heads * ops::kv_vector_bytes(dtype, value_dim) : 0;
   }
   constexpr int64_t token_bytes() const { return key_bytes() + value_bytes(); }
+  constexpr int64_t state_bytes() const { return state_size * static_cast<int64_t>(sizeof(float)); }
+  // Of a block of so many tokens.
+  constexpr int64_t block_bytes(int64_t block_size) const { return token_bytes() * block_size + state_bytes(); }
 
   // Whether both take the same memory in the same way, whatever they see of it.
   bool is_stored_as(const KvLayerSpec& other) const;

@@ -120,10 +120,14 @@ std::vector<float> Loader::floats(const StoredWeight& weight) {
   return made(weight.rows() * weight.columns(), [&] { return read_floats(weight); });
 }
 
+bool Loader::has_shape(std::string_view name, const Shape& shape) const {
+  return checkpoint_.declared({.name = std::string(name), .shape = shape}) != nullptr;
+}
+
 std::vector<float> Loader::vector(const std::string& name, int64_t size, bool optional) {
   // Some are stored as a matrix of one row.
   const Shape row{1, size};
-  const bool is_row = checkpoint_.declared({.name = name, .shape = row}) != nullptr;
+  const bool is_row = has_shape(name, row);
   return floats(weight({.name = name, .shape = is_row ? row : Shape{size}, .optional = optional}));
 }
 

@@ -39,6 +39,7 @@ class Loader {
          Stage stage = {});
 
   bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
+  bool has_shape(std::string_view name, const Shape& shape) const;
   // In any format, whose tensors may be called otherwise.
   bool has_weight(std::string_view name) const { return nn::has_weight(checkpoint_, name); }
   ops::Backend& backend() { return backend_; }

@@ -9,8 +9,10 @@
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
+#include "ops/delta_rule.h"
 #include "ops/edit_logits.h"
 #include "ops/embedding.h"
+#include "ops/gate.h"
 #include "ops/gated_linear.h"
 #include "ops/gather_rows.h"
 #include "ops/grouped_linear.h"
@@ -26,6 +28,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
+#include "ops/short_conv.h"
 #include "ops/top_logprobs.h"
 
 namespace quire::ops {
@@ -34,11 +37,14 @@ template <typename... Args>
 struct OpList {};
 
 // Values of rows.
-using ValueOps = OpList<EmbeddingArgs, RmsNormArgs, LayerNormArgs, AddArgs, ScaleArgs, ActivationArgs, GatherRowsArgs>;
+using ValueOps =
+    OpList<EmbeddingArgs, RmsNormArgs, LayerNormArgs, AddArgs, ScaleArgs, ActivationArgs, GateArgs, GatherRowsArgs>;
 // Products with weights.
 using ProductOps = OpList<LinearArgs, GatedLinearArgs, LowRankArgs, AdaptedLinearArgs>;
 // Heads, their cache and attention.
 using AttentionOps = OpList<RopeArgs, PrepareHeadsArgs, CopyHeadsArgs, KvWriteArgs, PagedAttentionArgs, CopyBlocksArgs>;
+// Layers that read a text into a state.
+using RecurrentOps = OpList<ShortConvArgs, DeltaRuleArgs>;
 // Mixtures of experts.
 using ExpertOps = OpList<MoeRoutingArgs, GroupedLinearArgs, ClampedSwigluArgs, MoeCombineArgs>;
 // Logits and tokens.
@@ -67,6 +73,6 @@ class RunsOps<OpList<Args, More...>, Lists...> : public RunsOps<OpList<More...>,
   virtual void run(const Args& args) = 0;
 };
 
-using RunsAllOps = RunsOps<ValueOps, ProductOps, AttentionOps, ExpertOps, SamplingOps>;
+using RunsAllOps = RunsOps<ValueOps, ProductOps, AttentionOps, RecurrentOps, ExpertOps, SamplingOps>;
 
 }  // namespace quire::ops

@@ -18,16 +18,18 @@ int64_t longest_of(const std::vector<std::vector<TokenId>>& windows) {
   return longest;
 }
 
-int64_t blocks_of(int64_t tokens) {
-  return (tokens + kBlockSize - 1) / kBlockSize;
+int64_t blocks_of(int64_t tokens, const runner::KvLayout& layout) {
+  return (tokens + layout.block_size - 1) / layout.block_size;
 }
 
 // The flat batch of one window, whose groups of layers have blocks of their own.
 class WindowBatch {
  public:
-  WindowBatch(const std::vector<TokenId>& ids, size_t num_groups, std::span<const nn::CacheLayer> layers) : ids_(ids) {
+  WindowBatch(const std::vector<TokenId>& ids, const runner::KvLayout& layout, std::span<const nn::CacheLayer> layers)
+      : ids_(ids) {
     const std::ptrdiff_t tokens = std::ssize(ids);
-    const int64_t blocks = blocks_of(tokens);
+    const int64_t blocks = blocks_of(tokens, layout);
+    const size_t num_groups = layout.windows.size();
     positions_.resize(ids.size());
     std::iota(positions_.begin(), positions_.end(), 0);
     offsets_ = {0, static_cast<int32_t>(tokens)};
@@ -39,7 +41,7 @@ class WindowBatch {
       tables_[group].resize(static_cast<size_t>(blocks));
       std::iota(tables_[group].begin(), tables_[group].end(), static_cast<BlockId>(first));
       slots_[group].resize(ids.size());
-      std::iota(slots_[group].begin(), slots_[group].end(), first * kBlockSize);
+      std::iota(slots_[group].begin(), slots_[group].end(), first * layout.block_size);
       groups_.push_back({.slots = slots_[group].data(), .block_tables = tables_[group].data(), .span_places = {}});
     }
     batch_ = {.num_tokens = tokens,
@@ -103,7 +105,8 @@ Result<std::unique_ptr<LayerWalk>> LayerWalk::create(std::shared_ptr<const check
   const auto num_groups = std::ssize(planned.kv_layout.windows);
   QUIRE_ASSIGN_OR_RETURN(
       runner::KvStorage storage,
-      runner::KvStorage::create(planned.kv_layout, {.num_blocks = num_groups * blocks_of(longest)}, backend));
+      runner::KvStorage::create(planned.kv_layout, {.num_blocks = num_groups * blocks_of(longest, planned.kv_layout)},
+                                backend));
   return std::unique_ptr<LayerWalk>(
       new LayerWalk(std::move(checkpoint), backend, std::move(windows), std::move(planned), std::move(storage)));
 }
@@ -138,7 +141,7 @@ Result<std::unique_ptr<models::Model>> LayerWalk::load(int32_t index, const chec
 
 void LayerWalk::in_step(size_t index, const nn::RowAdapters* observer, bool keep,
                         const std::function<void(const nn::StepContext&, nn::HiddenStates&)>& body) {
-  const WindowBatch window(windows_[index], planned_.kv_layout.windows.size(), storage_.layers());
+  const WindowBatch window(windows_[index], planned_.kv_layout, storage_.layers());
   nn::Workspace workspace(workspace_.data(), std::ssize(workspace_));
   const nn::StepContext step{
       .backend = backend_, .batch = window.batch(), .workspace = workspace, .adapters = observer};

@@ -185,6 +185,9 @@ class AdapterMaker {
     if (config.latent.kv_rank > 0) {
       return unimplemented("the adapter is of prefix tuning, which is not built for latent attention");
     }
+    if (!config.recurrent_layers.empty()) {
+      return unimplemented("the adapter is of prefix tuning, which is not built for recurrent layers");
+    }
     if (std::holds_alternative<Gemma4Config>(config.family)) {
       return unimplemented("the adapter is of prefix tuning, which is not built for layers of different heads");
     }

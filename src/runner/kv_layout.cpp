@@ -12,10 +12,8 @@ constexpr size_t index_of(int32_t index) {
 
 Status check_layer(const nn::KvLayerSpec& layer, size_t index) {
   if (layer.kind == nn::KvKind::kState) {
-    return unimplemented(
-        "layer {} keeps a state of fixed size; the cache has room for keys and values and for latent rows, which grow "
-        "by the token",
-        index);
+    if (layer.state_size > 0) return {};
+    return invalid_argument("layer {} keeps a state of {} numbers", index, layer.state_size);
   }
   if (layer.num_kv_heads < 1 || layer.key_dim < 2 || layer.key_dim % 2 != 0 || layer.value_dim < 1 ||
       layer.window < 0) {
@@ -44,18 +42,24 @@ Status check_layer(const nn::KvLayerSpec& layer, size_t index) {
 // A group's layers, by their indices.
 using LayerGroup = std::vector<int32_t>;
 
-int64_t token_bytes_of(const std::vector<nn::KvLayerSpec>& layers, const LayerGroup& group) {
+bool is_state(const nn::KvLayerSpec& layer) {
+  return layer.kind == nn::KvKind::kState;
+}
+
+int64_t block_bytes_of(const std::vector<nn::KvLayerSpec>& layers, int32_t block_size, const LayerGroup& group) {
   int64_t sum = 0;
-  for (const int32_t layer : group) sum += layers[index_of(layer)].token_bytes();
+  for (const int32_t layer : group) sum += layers[index_of(layer)].block_bytes(block_size);
   return sum;
 }
 
-// The layers of each window, windows in the order in which they come first.
+// The layers of each window, windows in the order in which they come first; those of states by themselves.
 std::vector<LayerGroup> group_by_window(const std::vector<nn::KvLayerSpec>& layers) {
   std::vector<LayerGroup> kinds;
   for (int32_t i = 0; i < std::ssize(layers); ++i) {
     auto kind = std::ranges::find_if(kinds, [&](const LayerGroup& one) {
-      return layers[index_of(one.front())].window == layers[index_of(i)].window;
+      const nn::KvLayerSpec& first = layers[index_of(one.front())];
+      const nn::KvLayerSpec& layer = layers[index_of(i)];
+      return first.window == layer.window && is_state(first) == is_state(layer);
     });
     if (kind == kinds.end()) kind = kinds.insert(kinds.end(), LayerGroup());
     kind->push_back(i);
@@ -63,18 +67,19 @@ std::vector<LayerGroup> group_by_window(const std::vector<nn::KvLayerSpec>& laye
   return kinds;
 }
 
-std::vector<LayerGroup> make_groups(const std::vector<nn::KvLayerSpec>& layers) {
+std::vector<LayerGroup> make_groups(const std::vector<nn::KvLayerSpec>& layers, int32_t block_size) {
   const std::vector<LayerGroup> kinds = group_by_window(layers);
   int64_t most = std::numeric_limits<int64_t>::max();
-  for (const LayerGroup& kind : kinds) most = std::min(most, token_bytes_of(layers, kind));
-  for (const nn::KvLayerSpec& layer : layers) most = std::max(most, layer.token_bytes());
+  for (const LayerGroup& kind : kinds) most = std::min(most, block_bytes_of(layers, block_size, kind));
+  for (const nn::KvLayerSpec& layer : layers) most = std::max(most, layer.block_bytes(block_size));
   std::vector<LayerGroup> groups;
   for (const LayerGroup& kind : kinds) {
     const auto first = std::ssize(groups);  // of this kind
     for (const int32_t layer : kind) {
-      const int64_t bytes = layers[index_of(layer)].token_bytes();
-      auto group = std::find_if(groups.begin() + first, groups.end(),
-                                [&](const LayerGroup& one) { return token_bytes_of(layers, one) + bytes <= most; });
+      const int64_t bytes = layers[index_of(layer)].block_bytes(block_size);
+      auto group = std::find_if(groups.begin() + first, groups.end(), [&](const LayerGroup& one) {
+        return block_bytes_of(layers, block_size, one) + bytes <= most;
+      });
       if (group == groups.end()) group = groups.insert(groups.end(), LayerGroup());
       group->push_back(layer);
     }
@@ -94,7 +99,7 @@ bool are_alike(const std::vector<nn::KvLayerSpec>& layers, const std::vector<Lay
 void give_each_a_piece(const std::vector<LayerGroup>& groups, const LayerGroup& longest, KvLayout& layout) {
   for (const int32_t layer : longest) {
     const nn::KvLayerSpec& spec = layout.layers[index_of(layer)];
-    layout.pieces.push_back({.bytes = spec.key_bytes() * layout.block_size,
+    layout.pieces.push_back({.bytes = spec.key_bytes() * layout.block_size + spec.state_bytes(),
                              .num_memories = spec.kind == nn::KvKind::kKeysAndValues ? 2 : 1});
   }
   for (const LayerGroup& group : groups) {
@@ -106,14 +111,15 @@ void share_one_piece(const std::vector<LayerGroup>& groups, KvLayout& layout) {
   KvLayout::Piece& piece = layout.pieces.emplace_back();
   for (const LayerGroup& group : groups) {
     int64_t end = 0;
-    const auto take = [&](int64_t token_bytes) {
+    const auto take = [&](int64_t bytes) {
       const int64_t begin = end;
-      end += (token_bytes * layout.block_size + kKvAlignment - 1) / kKvAlignment * kKvAlignment;
+      end += (bytes + kKvAlignment - 1) / kKvAlignment * kKvAlignment;
       return begin;
     };
     for (const int32_t layer : group) {
-      layout.places[index_of(layer)].keys = take(layout.layers[index_of(layer)].key_bytes());
-      layout.places[index_of(layer)].values = take(layout.layers[index_of(layer)].value_bytes());
+      const nn::KvLayerSpec& spec = layout.layers[index_of(layer)];
+      layout.places[index_of(layer)].keys = take(spec.key_bytes() * layout.block_size + spec.state_bytes());
+      layout.places[index_of(layer)].values = take(spec.value_bytes() * layout.block_size);
     }
     piece.bytes = std::max(piece.bytes, end);
   }
@@ -128,7 +134,22 @@ int64_t KvLayout::token_bytes() const {
 }
 
 int64_t KvLayout::unused_bytes() const {
-  return static_cast<int64_t>(windows.size()) * block_bytes - token_bytes() * block_size;
+  int64_t used = token_bytes() * block_size;
+  for (size_t i = 0; i < layers.size(); ++i) used += places[i].piece < 0 ? 0 : layers[i].state_bytes();
+  return static_cast<int64_t>(windows.size()) * block_bytes - used;
+}
+
+int32_t block_size_for(const std::vector<nn::KvLayerSpec>& layers, int32_t wanted) {
+  int64_t state = 0;
+  int64_t token = std::numeric_limits<int64_t>::max();
+  for (const nn::KvLayerSpec& layer : layers) {
+    state = std::max(state, layer.state_bytes());
+    if (!is_state(layer)) token = std::min(token, layer.token_bytes());
+  }
+  if (state == 0 || token == std::numeric_limits<int64_t>::max()) return wanted;
+  const int64_t tokens = (state + token - 1) / token;
+  const int64_t rounded = (tokens + kStateBlockTokens - 1) / kStateBlockTokens * kStateBlockTokens;
+  return static_cast<int32_t>(std::clamp<int64_t>(rounded, wanted, std::numeric_limits<int32_t>::max() / 2));
 }
 
 Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
@@ -140,7 +161,8 @@ Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t blo
   layout.block_size = block_size;
   layout.layers = std::move(layers);
   layout.places.resize(layout.layers.size());
-  std::vector<LayerGroup> groups = make_groups(layout.layers);
+  layout.keeps_states = std::ranges::any_of(layout.layers, is_state);
+  std::vector<LayerGroup> groups = make_groups(layout.layers, block_size);
   for (size_t group = 0; group < groups.size(); ++group) {
     layout.windows.push_back(layout.layers[index_of(groups[group].front())].window);
     layout.layers_of_group.push_back(static_cast<int32_t>(groups[group].size()));

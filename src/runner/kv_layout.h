@@ -7,6 +7,12 @@
 // block_size tokens of one group's layers.
 //   Gemma 3 270M: 15 layers of window 512 and 3 that see all -> 5 groups with a window, 1 without, of 3 layers each.
 //
+// Layers that keep a state are a kind of their own, whose bytes do not depend on block_size. So that a state does not
+// leave most of the other groups' blocks unused, blocks of such models have at least as many tokens as fill a state's
+// place with keys and values (block_size_for()).
+//   Qwen3.5 0.8B: 18 layers of a state of 1,121 KB and 6 of 2 KB a token -> blocks of 560 tokens, 3 groups of states of
+//   6 layers each, 1 of keys and values.
+//
 // In memory a block is a row of pieces, each piece of all blocks a memory of its own:
 //   - where the i-th layers of all groups are stored alike (as in every model of one kind of layer, and whenever there
 //     is one group) piece i is that layer, its keys and its values in a memory each;
@@ -45,6 +51,7 @@ struct KvLayout {
   std::vector<Place> places;             // [layers]
   std::vector<Piece> pieces;             // of a block
   std::vector<int32_t> windows;          // a group each; 0: sees all positions
+  bool keeps_states = false;             // of any group
   std::vector<int32_t> layers_of_group;  // a group each: how many
   int64_t block_bytes = 0;               // of all pieces
 
@@ -57,10 +64,15 @@ struct KvLayout {
 // Layers of models that run together follow each other: a draft model's come behind those of the model that it drafts
 // for, and share the block tables of the layers that see the same positions.
 // Errors: invalid_argument for no layers, sizes that are none, an element type that is none of the cache's;
-// unimplemented for layers of a state, and for values of another size than their keys.
+// unimplemented for values of another size than their keys.
 // held: of a stage of a pipeline these layers alone have memory; which group a layer belongs to does not depend on it.
 Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
                                 std::optional<nn::Range> held = std::nullopt);
+
+// Tokens of a block: `wanted`, or where layers keep states as many, a multiple of kStateBlockTokens, as take at least
+// the memory of the largest state in the smallest layer that has keys.
+inline constexpr int32_t kStateBlockTokens = 16;
+int32_t block_size_for(const std::vector<nn::KvLayerSpec>& layers, int32_t wanted);
 
 // Layers of one spec, as many as there are of it.
 struct KvLayerCount {

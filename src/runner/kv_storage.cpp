@@ -39,6 +39,15 @@ nn::CacheLayer view_layer(const nn::KvLayerSpec& spec, const KvLayout::Place& pl
                                 .keys_by_token = keys_by_token,
                                 .stride = piece.bytes},
                        .group = place.group};
+  if (spec.kind == nn::KvKind::kState) {
+    layer.states = {.states = layer.view.keys,
+                    .num_blocks = piece.num_blocks,
+                    .block_size = block_size,
+                    .size = spec.state_size,
+                    .stride = piece.bytes};
+    layer.view.keys = nullptr;
+    return layer;
+  }
   void* values = piece.parts[piece.num_parts() == 2 ? 1 : 0];
   if (!layer.view.values_are_keys) layer.view.values = static_cast<uint8_t*>(values) + place.values;
   return layer;

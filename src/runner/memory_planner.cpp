@@ -47,9 +47,10 @@ namespace {
 // what sampling on the device takes, the flat batch itself, the kernels' scratch.
 int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
   const int64_t tokens = planned.memory.max_num_batched_tokens;
-  const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
+  const int64_t block_size = planned.memory.block_size;
+  const int64_t max_blocks = (planned.max_model_len + block_size - 1) / block_size;
   // Ids, where they come from, positions, slots; tables, and who shares what of them.
-  const int64_t num_spans = backend.shares_spans() ? max_blocks * config.block_size / ops::kSharedSpan : 0;
+  const int64_t num_spans = backend.shares_spans() ? max_blocks * block_size / ops::kSharedSpan : 0;
   const int64_t batch_bytes = tokens * static_cast<int64_t>(3 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t)) +
                               config.max_num_seqs * num_spans * static_cast<int64_t>(sizeof(ops::SpanPlace));
@@ -127,6 +128,8 @@ void plan_recordings(const EngineConfig& config, const ops::Backend& backend, Pl
   if (config.enforce_eager || !backend.can_record()) return;
   // Which of two tables rotates a sequence is decided step by step, by the host.
   if (planned.config.rope.scaling == RopeScaling::kLongRope) return;
+  // A step that is recorded runs once more, and made-up sequences fill its shape: neither may change a state.
+  if (!planned.config.recurrent_layers.empty()) return;
   // Steps of more tokens take a card longer than its host needs to call their kernels.
   constexpr int32_t kMostTokens = 512;
   const int32_t most = config.max_cudagraph_capture_size > 0 ? config.max_cudagraph_capture_size : kMostTokens;
@@ -228,9 +231,9 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
                 MemoryPlan& memory) {
   if (planned.config.attends_both_ways) {
     // What a step writes, it reads, and nobody after it: room for the texts of one step, and of those planned ahead.
-    const int64_t tokens = memory.max_num_batched_tokens + config.max_num_seqs * int64_t{config.block_size - 1};
+    const int64_t tokens = memory.max_num_batched_tokens + config.max_num_seqs * int64_t{memory.block_size - 1};
     const int64_t steps = config.max_plans_in_flight();
-    const auto blocks = static_cast<double>(steps * (tokens / config.block_size + 1));
+    const auto blocks = static_cast<double>(steps * (tokens / memory.block_size + 1));
     memory.num_blocks = static_cast<int64_t>(blocks / (1 - config.watermark)) + 2;
     memory.kv_bytes = memory.num_blocks * memory.block_bytes;
     return;
@@ -268,7 +271,7 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
   memory.kv_bytes = memory.num_blocks * memory.block_bytes;
 }
 
-Status lay_out_cache(const EngineConfig& config, const models::Model& model, PlannedModel& planned) {
+Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
   std::vector<nn::KvLayerSpec> layers = model.kv_layers(planned.kv_dtype);
   std::optional<nn::Range> held;
   if (planned.stage.count > 1) {
@@ -278,7 +281,7 @@ Status lay_out_cache(const EngineConfig& config, const models::Model& model, Pla
     }
     held = nn::layers_of(planned.stage, num_layers);
   }
-  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), config.block_size, held));
+  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), planned.memory.block_size, held));
   return {};
 }
 
@@ -306,6 +309,11 @@ Status plan_task(const EngineConfig& config, const checkpoint::Checkpoint& check
     QUIRE_ASSIGN_OR_RETURN(planned.after_pooling,
                            DenseLayers::make(checkpoint.sentence_files().dense, pooling.vector_size));
     if (planned.after_pooling != nullptr) pooling.vector_size = planned.after_pooling->out_features();
+  }
+  if (!planned.config.recurrent_layers.empty() && config.speculative_config.method != SpeculativeMethod::kNone) {
+    return unimplemented(
+        "speculative_config: guesses are not built yet for models with recurrent layers, whose states would have to go "
+        "back to the last token that held; leave it out");
   }
   if (planned.config.task != ModelTask::kGenerate && !backend.computes_in_host_memory()) {
     return unimplemented("{} on a card are not built yet: take --device cpu",
@@ -381,15 +389,27 @@ void note_weights(const nn::Loader& loader, PlannedModel& planned) {
   memory.quantization = loader.quantized().to_string();
 }
 
+// Tokens of a block, the same in all ranks: it follows from what the model keeps that is not cut.
+Result<int32_t> block_size_of(const EngineConfig& config, const models::Model& model,
+                              const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
+                              const PlannedModel& planned) {
+  if (planned.config.recurrent_layers.empty()) return config.block_size;
+  if (planned.shard.is_whole()) return block_size_for(model.kv_layers(planned.kv_dtype), config.block_size);
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
+  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> whole,
+                         planned.family.build(planned.config, planned.max_model_len, loader));
+  return block_size_for(whole->kv_layers(planned.kv_dtype), config.block_size);
+}
+
 // The cache's blocks, and how many there are: what is left for them.
 Status plan_cache(const EngineConfig& config, const models::Model& model, ops::Backend& backend, int64_t free_bytes,
                   PlannedModel& planned) {
   MemoryPlan& memory = planned.memory;
-  memory.block_size = config.block_size;
-  QUIRE_RETURN_IF_ERROR(lay_out_cache(config, model, planned));
+  QUIRE_RETURN_IF_ERROR(lay_out_cache(model, planned));
   const KvLayout& layout = planned.kv_layout;
   memory.kv_token_bytes = layout.token_bytes();
   memory.windows = layout.windows;
+  memory.keeps_states = layout.keeps_states;
   memory.layers_per_block = *std::ranges::max_element(layout.layers_of_group);
   memory.block_bytes = layout.block_bytes;
   memory.max_model_len = planned.max_model_len;
@@ -429,6 +449,7 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
                     planned.shard, planned.stage);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
+  QUIRE_ASSIGN_OR_RETURN(planned.memory.block_size, block_size_of(config, *model, checkpoint, backend, planned));
   plan_workspace(config, *model, backend, planned);
   QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader, backend, planned));
   note_weights(loader, planned);

@@ -97,13 +97,14 @@ Result<std::string> model_fingerprint(const EngineConfig& config, const PlannedM
                                       std::string_view kernels) {
   Digest digest;
   digest.add(fmt::format("version {}, {}, block size {}, kv {}, context {}, weights {} {} {}, activations {}",
-                         kKeysAndValuesVersion, kernels, config.block_size, name(planned.kv_dtype),
+                         kKeysAndValuesVersion, kernels, planned.memory.block_size, name(planned.kv_dtype),
                          planned.max_model_len, name(config.dtype), name(config.quantization), planned.config.dtype,
                          name(config.activation_dtype)));
   digest.add(fmt::format("attention {}, invariant {}", name(config.attention_backend), config.batch_invariant));
   for (size_t i = 0; i < planned.kv_layout.layers.size(); ++i) {
     const nn::KvLayerSpec& layer = planned.kv_layout.layers[i];
     const KvLayout::Place& place = planned.kv_layout.places[i];
+    if (layer.state_size > 0) digest.add(fmt::format("state of {}", layer.state_size));
     digest.add(fmt::format("layer {} {} {} {} {}: {} {} {} {}", static_cast<int>(layer.kind), layer.num_kv_heads,
                            layer.key_dim, layer.window, name(layer.dtype), place.group, place.piece, place.keys,
                            place.values));

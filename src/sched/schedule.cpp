@@ -472,6 +472,7 @@ bool Scheduler::fork_blocks(Sequence& sequence) {
   // Only what earlier steps compute can be copied by this one: not what it copies itself.
   if (source.admitted_step == next_step_ && shared % config_.block_size != 0) return false;
   const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
+  if (config_.keeps_states && computed != shared) return false;  // states do not go back to their last token
   if (computed < shared || !cache_.may_fork_now(source.blocks, shared)) return false;
   if (!cache_.fork(source.blocks, shared, sequence.blocks)) return false;
   sequence.num_computed_tokens = shared;

@@ -45,6 +45,7 @@ kv::CacheConfig cache_config(const SchedulerConfig& config) {
   return {.num_blocks = config.num_blocks,
           .block_size = config.block_size,
           .windows = config.windows,
+          .keeps_states = config.keeps_states,
           .prefix_caching = config.prefix_caching,
           .num_swap_blocks = config.num_swap_blocks,
           .num_offload_slots = config.num_offload_slots,

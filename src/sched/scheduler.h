@@ -93,6 +93,7 @@ struct SchedulerConfig {
   int32_t num_blocks = 0;                 // of the KV pool
   int32_t block_size = 16;                // tokens a block
   std::vector<int32_t> windows = {0};     // a group of layers each; see kv::CacheConfig
+  bool keeps_states = false;              // the same
   bool prefix_caching = true;
   int32_t num_swap_blocks = 0;                                  // of the second pool
   int32_t num_offload_slots = 0;                                // of the prefix cache in host memory

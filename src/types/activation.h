@@ -1,4 +1,4 @@
-// The functions between the two matrices of a feed-forward block.
+// The functions between the two matrices of a feed-forward block, and of gates.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@ enum class Activation : uint8_t {
   kGeluTanh,   // the same with Phi approximated by a tanh: "gelu_new", "gelu_pytorch_tanh"
   kQuickGelu,  // x / (1 + e^-1.702x)
   kRelu,       // max(x, 0)
+  kSigmoid,    // 1 / (1 + e^-x), of gates
 };
 
 }  // namespace quire

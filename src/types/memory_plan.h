@@ -20,9 +20,10 @@ struct MemoryPlan {
   int64_t kv_token_bytes = 0;     // of all layers, each as it is (nn/kv_layer.h)
   // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
   std::vector<int32_t> windows = {0};
+  bool keeps_states = false;     // of some of these groups: of recurrent layers
   int32_t layers_per_block = 0;  // of the group that has most
   int64_t block_bytes = 0;       // block_size tokens of the group whose layers take most
-  int32_t block_size = 0;        // tokens
+  int32_t block_size = 0;        // tokens; where states are kept it may be more than was asked for
   int64_t num_blocks = 0;
   int64_t kv_bytes = 0;       // num_blocks * block_bytes
   int64_t free_bytes = 0;     // memory that was free when the plan was made; 0 when the pool's size was given

@@ -97,6 +97,15 @@ struct Gemma4Config {
   int64_t layer_input_size = 0;    // of each token and layer, from a table of their own; 0: none
 };
 
+// What families say of layers that have a gated delta net in the place of attention (Yang et al., 2024).
+struct DeltaNetConfig {
+  int32_t num_key_heads = 0;
+  int32_t num_value_heads = 0;  // a multiple of it
+  int32_t key_head_dim = 0;
+  int32_t value_head_dim = 0;
+  int32_t conv_kernel = 0;  // tokens that the convolution before it sees
+};
+
 // What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
@@ -130,10 +139,11 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   std::vector<bool> unrotated_layers;     // [num_layers]: whose queries and keys have no positions. Empty: none
+  std::vector<bool> recurrent_layers;     // [num_layers]: that have a state in the place of attention. Empty: none
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config>
+               Gemma4Config, DeltaNetConfig>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

@@ -40,7 +40,8 @@ class ForwardsOps<ops::OpList<Args, More...>, Lists...> : public ForwardsOps<ops
   void run(const Args& args) override { this->real_(args); }
 };
 
-using ForwardsAllOps = ForwardsOps<ops::ValueOps, ops::ProductOps, ops::AttentionOps, ops::ExpertOps, ops::SamplingOps>;
+using ForwardsAllOps =
+    ForwardsOps<ops::ValueOps, ops::ProductOps, ops::AttentionOps, ops::RecurrentOps, ops::ExpertOps, ops::SamplingOps>;
 
 // One test's use of a backend, which must outlive it.
 class LentBackend final : public ForwardsAllOps {

@@ -283,6 +283,18 @@ class Gemma4Moe(Tiny, harness.ServerTest):
     name = "gemma4_moe"
 
 
+class Qwen3Next(Tiny, harness.ServerTest):
+    """Three layers with a state and one with gated attention, and experts."""
+
+    name = "qwen3_next"
+
+
+class Qwen35(Tiny, harness.ServerTest):
+    """The same with dense blocks and projections apart."""
+
+    name = "qwen3_5"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -155,6 +155,8 @@ class TinyModel {
                                              ops::block_bytes(layer.view));
       fill(layer.view.keys, bytes);
       fill(layer.view.values, bytes);
+      fill(layer.states.states, static_cast<size_t>((layer.states.num_blocks - 1) * layer.states.stride +
+                                                    layer.states.size * static_cast<int64_t>(sizeof(float))));
     }
     fill(workspace_.data(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
     fill(logits_.data(), static_cast<size_t>(planned_.logit_floats) * sizeof(float));

@@ -34,7 +34,7 @@ class WorstSteps : public testing::TestWithParam<std::string> {};
 TEST_P(WorstSteps, RunForEveryNumberOfTokensAndSequences) {
   const auto backend = make_test_backend(GetParam());
   if (backend == nullptr) GTEST_SKIP() << "this machine has no " << GetParam();
-  for (const char* family : {"llama", "gemma3", "gemma4", "gemma4_moe"}) {
+  for (const char* family : {"llama", "gemma3", "gemma4", "gemma4_moe", "qwen3_5"}) {
     for (const auto& [tokens, sequences] : {std::pair{64, 4}, {8, 16}, {40, 1}}) {
       EngineConfig config{.max_num_seqs = sequences, .max_num_batched_tokens = tokens};
       config.num_gpu_blocks_override = 0;

@@ -2,7 +2,9 @@
 // so that whatever a plan shares, copies, swaps or reuses wrongly is read back as the wrong text.
 //
 // The cell of position p holds a digest of all tokens up to p (and of the context they were read in), as real keys and
-// values are a function of just that. A sequence's next token is a function of the digest of its text and of its seed.
+// values are a function of just that. Of a group of recurrent layers a block's first cell holds the digest up to the
+// last of its tokens that was computed, which is what a run goes on from. A sequence's next token is a function of the
+// digest of its text and of its seed.
 #pragma once
 
 #include <algorithm>
@@ -71,6 +73,7 @@ class PagedMemory {
     learn(plan);
     if (config_.num_stages > 1) follow(plan);
     copy(plan);
+    for (const ScheduledSequence& run : plan.scheduled) go_on(run);
     std::span<const TokenId> drafts = plan.draft_tokens;
     for (const ScheduledSequence& run : plan.scheduled) {
       const auto count = static_cast<size_t>(run.num_draft_tokens);
@@ -225,10 +228,33 @@ class PagedMemory {
     return digests;
   }
 
+  bool keeps_states(size_t group) const { return config_.keeps_states && config_.windows[group] == 2; }
+  uint64_t& state_of(BlockId block) { return pool_[static_cast<size_t>(block * config_.block_size)]; }
+
+  // Runs read states before any of the step leaves its own.
+  void go_on(const ScheduledSequence& run) {
+    if (run.num_computed_tokens == 0) return;
+    const int32_t last = run.num_computed_tokens - 1;
+    for (size_t group = 0; group < config_.windows.size(); ++group) {
+      if (!keeps_states(group)) continue;
+      const BlockId block = table(run, group)[static_cast<size_t>(last / config_.block_size)];
+      ASSERT_NE(block, kNoBlock) << "sequence " << run.id << " goes on from position " << last
+                                 << ", whose state is gone";
+      ASSERT_EQ(state_of(block), digests_of(run, {})[static_cast<size_t>(last)])
+          << "sequence " << run.id << " goes on from another state than that of position " << last;
+    }
+  }
+
   void write(const ScheduledSequence& run, std::span<const TokenId> drafts) {
     const std::vector<uint64_t> digests = digests_of(run, drafts);
     for (size_t group = 0; group < config_.windows.size(); ++group) {
       const std::span<const BlockId> blocks = table(run, group);
+      if (keeps_states(group)) {
+        for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_rows(); ++p) {
+          state_of(blocks[static_cast<size_t>(p / config_.block_size)]) = digests[static_cast<size_t>(p)];
+        }
+        continue;
+      }
       for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_rows(); ++p) {
         const BlockId block = blocks[static_cast<size_t>(p / config_.block_size)];
         ASSERT_TRUE(block >= 0 && block < config_.num_blocks) << "no block to write position " << p;
@@ -245,6 +271,7 @@ class PagedMemory {
     const int32_t begin = run.num_computed_tokens;
     const int32_t end = begin + run.num_new_tokens;
     for (size_t group = 0; group < config_.windows.size(); ++group) {
+      if (keeps_states(group)) continue;
       const std::span<const BlockId> blocks = table(run, group);
       const int32_t window = config_.windows[group];
       const int32_t first = window == 0 ? 0 : std::max(begin - window + 1, 0);

@@ -59,9 +59,10 @@ enum class Tiers { kNone, kMemory, kDisk };
 class World {
  public:
   // drafts: half of the worlds speculate; else none. loses_runner: now and then whoever carries out the plans is gone,
-  // and another one comes. pipeline: of several stages.
+  // and another one comes. pipeline: of several stages. states: of recurrent layers, with attention beside them or
+  // without, and no drafts.
   explicit World(unsigned seed, bool drafts = true, Tiers tiers = Tiers::kNone, bool loses_runner = false,
-                 bool pipeline = false)
+                 bool pipeline = false, bool states = false)
       : random_(seed), disk_random_(seed + 1), disk_(seed), loses_runner_(loses_runner) {
     config_.max_num_seqs = between(1, 10);
     config_.max_num_batched_tokens = between(1, 48);
@@ -94,6 +95,11 @@ class World {
       if (number(0, 1) == 1) config_.max_draft_tokens = number(1, 12);
       config_.drafts_by_gain = number(0, 1) == 1;
       config_.max_drafting_sequences = number(0, 3) == 0 ? 4 : 0;
+    }
+    if (states) {
+      config_.windows = seed % 4 == 0 ? std::vector<int32_t>{2} : std::vector<int32_t>{0, 2};
+      config_.keeps_states = true;
+      if (config_.windows.size() == 2) config_.num_blocks = config_.num_blocks * 3 / 2 + 1;
     }
     language_.vocabulary = between(8, 60);
     num_tenants_ = between(1, 3);

@@ -107,6 +107,30 @@ TEST(SchedulerRandom, BlocksOnDiskChangeNoAnswer) {
               static_cast<long long>(sum.failed_fetches), static_cast<long long>(sum.skipped_blocks));
 }
 
+// Recurrent layers go on from a state, which is of one position and does not go back.
+TEST(SchedulerRandom, StatesAreThoseOfTheTextBefore) {
+  int64_t finished = 0;
+  int64_t beams = 0;
+  SchedulerStats sum;
+  for (unsigned seed = 3000; seed < 3800; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto tiers = static_cast<testing_support::Tiers>(seed % 3);
+    testing_support::World world(seed, /*drafts=*/false, tiers, /*loses_runner=*/seed % 9 == 0,
+                                 /*pipeline=*/seed % 7 == 0, /*states=*/true);
+    if (!lives(world, 700)) return;
+    finished += world.num_finished();
+    beams += world.num_beam_answers();
+    sum.preemptions += world.stats().preemptions;
+    sum.swaps += world.stats().swaps;
+    sum.prefix_hit_tokens += world.stats().prefix_hit_tokens;
+  }
+  EXPECT_GT(finished, 5000);
+  EXPECT_GT(beams, 200);
+  EXPECT_GT(sum.preemptions, 300u);
+  EXPECT_GT(sum.swaps, 30u);
+  EXPECT_GT(sum.prefix_hit_tokens, 2000);
+}
+
 TEST(SchedulerRandom, ARunnerThatIsLostChangesNoAnswer) {
   int64_t lost = 0;
   int64_t finished = 0;

@@ -16,6 +16,7 @@
 #include "ops/cpu/panel_arena.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_product.h"
+#include "ops/cpu/recurrent.h"
 
 namespace quire::ops {
 namespace {
@@ -178,6 +179,16 @@ class CpuBackend final : public Backend {
                         args.out.floats() + t * args.size);
     });
   }
+
+  void run(const GateArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      float* values = args.values + t * args.value_stride;
+      kernels_.activate(args.function, args.gates + t * args.gate_stride, values, args.size, values);
+    });
+  }
+
+  void run(const ShortConvArgs& args) override { convolve(args, kernels_, pool_); }
+  void run(const DeltaRuleArgs& args) override { apply_delta_rule(args, kernels_, pool_); }
 
   void run(const GatherRowsArgs& args) override {
     for_each_row(args.num_rows, args.size, [&](int64_t i) {

@@ -92,6 +92,46 @@ struct KvWrite {
   uint8_t* values;  // the same: [block_size, head_dim]
 };
 
+inline constexpr int32_t kMostConvKernel = 8;
+
+// A causal convolution of some channels over a run of tokens (ops/short_conv.h).
+struct ConvRun {
+  const float* in;  // [num_tokens, num_channels], tokens in_stride apart
+  int64_t in_stride;
+  int64_t num_tokens;
+  const float* before;  // [kernel - 1, num_channels]: the inputs of the tokens before the run
+  int64_t num_channels;
+  int32_t kernel;       // 2 to kMostConvKernel
+  const float* weight;  // [kernel, num_channels], rows weight_stride apart
+  int64_t weight_stride;
+  const float* bias;  // or nullptr
+  bool silu;
+  float* out;  // [num_tokens, num_channels], tokens out_stride apart
+  int64_t out_stride;
+};
+
+// Tokens of a DeltaRun, at most.
+inline constexpr int64_t kDeltaTokens = 16;
+inline constexpr int32_t kMostDeltaKey = 256;
+
+// The gated delta rule of one head over some tokens (ops/delta_rule.h).
+struct DeltaRun {
+  float* state;          // [key_dim, value_dim]
+  const float* queries;  // [num_tokens, key_dim], tokens token_stride apart
+  const float* keys;     // the same
+  const float* values;   // [num_tokens, value_dim], the same
+  int64_t token_stride;
+  int64_t num_tokens;
+  int32_t key_dim;  // up to kMostDeltaKey
+  int32_t value_dim;
+  const float* fades;    // [num_tokens], e^g
+  const float* updates;  // [num_tokens], how much of what is missing is added
+  float scale;           // of queries at length one
+  float norm_eps;
+  float* out;  // [num_tokens, value_dim], tokens out_stride apart
+  int64_t out_stride;
+};
+
 // Query rows that attention kernels treat together share loads of keys and values.
 inline constexpr int kAttentionTileTokens = 64;
 inline constexpr int kAttentionScoreFloats = 6 * kAttentionTileTokens;
@@ -208,6 +248,8 @@ struct Kernels {
   void (*add)(float* hidden, const float* delta, float delta_scale, int64_t size);
   // See ops/scale.h.
   void (*scale)(float* values, float factor, float soft_cap, int64_t size);
+  void (*convolve)(const ConvRun& run);
+  void (*delta_rule)(const DeltaRun& run);
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
   void (*moe_combine)(const MoeCombineWork& work, int64_t size, float* out);
   void (*low_rank_shrink)(const LowRankShrink& work);

@@ -17,6 +17,8 @@ Kernels make_kernels() {
       .activate = activate,
       .add = add,
       .scale = scale,
+      .convolve = convolve,
+      .delta_rule = delta_rule,
       .clamped_swiglu = clamped_swiglu,
       .moe_combine = moe_combine,
       .low_rank_shrink = low_rank_shrink,

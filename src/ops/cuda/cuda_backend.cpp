@@ -377,6 +377,15 @@ class CudaBackend final : public Backend {
   void run(const CopyHeadsArgs& args) override {
     start(copy_heads, args, args.num_tokens * args.num_heads * args.size, {args.in, args.out});
   }
+  void run(const GateArgs& args) override { start(gate, args, args.num_tokens * args.size, {args.gates, args.values}); }
+  void run(const ShortConvArgs& args) override {
+    start(convolve, args, args.num_tokens, {args.in, args.weight, args.bias, args.out, args.runs.cache.states});
+  }
+  void run(const DeltaRuleArgs& args) override {
+    start(apply_delta_rule, args, args.num_tokens,
+          {args.queries, args.keys, args.values, args.updates, args.decays, args.rates, args.decay_biases, args.out,
+           args.runs.cache.states});
+  }
   void run(const MoeRoutingArgs& args) override {
     expect_reachable({args.logits, args.correction_bias, args.weights, args.rows, args.tokens, args.offsets});
     QUIRE_CHECK(route_scratch_bytes(args.num_tokens, args.num_experts, args.experts_per_token) <=

@@ -136,6 +136,13 @@ __global__ void clamped_swiglu_kernel(ClampedSwigluArgs args) {
   });
 }
 
+__global__ void gate_kernel(GateArgs args) {
+  begin_kernel();
+  for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
+    args.values[t * args.value_stride + i] *= activated(args.function, args.gates[t * args.gate_stride + i]);
+  });
+}
+
 __global__ void copy_heads_kernel(CopyHeadsArgs args) {
   begin_kernel();
   for_numbers(args.num_tokens, args.num_heads * args.size, [&](int64_t t, int64_t at) {
@@ -272,6 +279,8 @@ void activate(const ActivationArgs& args, cudaStream_t stream) {
       return of(std::integral_constant<Activation, Activation::kQuickGelu>());
     case Activation::kRelu:
       return of(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kSigmoid:
+      return of(std::integral_constant<Activation, Activation::kSigmoid>());
     default:
       return of(std::integral_constant<Activation, Activation::kSilu>());
   }
@@ -291,6 +300,11 @@ void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream) {
   const int64_t size = args.num_heads * args.size;
   if (args.num_tokens == 0 || size == 0) return;
   launch(copy_heads_kernel, grid_of(args.num_tokens, size), kThreads, 0, stream, args);
+}
+
+void gate(const GateArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0 || args.size == 0) return;
+  launch(gate_kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
 }
 
 void gather_rows(const GatherRowsArgs& args, cudaStream_t stream) {

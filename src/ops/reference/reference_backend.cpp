@@ -11,6 +11,7 @@
 
 #include "ops/reference/kv_values.h"
 #include "ops/reference/moe_routing.h"
+#include "ops/reference/recurrent.h"
 #include "ops/reference/rounded_rows.h"
 #include "tensor/stored_values.h"
 
@@ -275,6 +276,18 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void run(const GateArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int64_t i = 0; i < args.size; ++i) {
+        float& value = args.values[t * args.value_stride + i];
+        value = static_cast<float>(value * activated(args.function, args.gates[t * args.gate_stride + i]));
+      }
+    }
+  }
+
+  void run(const ShortConvArgs& args) override { reference::convolve(args); }
+  void run(const DeltaRuleArgs& args) override { reference::apply_delta_rule(args); }
+
   void run(const MoeRoutingArgs& args) override { reference::route(args); }
 
   void run(const GroupedLinearArgs& args) override {
@@ -425,6 +438,8 @@ class ReferenceBackend final : public Backend {
         return x / (1.0 + std::exp(-1.702 * x));
       case Activation::kRelu:
         return x < 0 ? 0.0 : x;
+      case Activation::kSigmoid:
+        return 1.0 / (1.0 + std::exp(-x));
     }
     return 0;
   }

@@ -1,0 +1,155 @@
+#include "models/qwen3_next.h"
+
+#include "models/config_reader.h"
+#include "models/decoder.h"
+#include "models/moe_family.h"
+#include "models/qwen_vl.h"
+#include "nn/gated_delta_net.h"
+#include "ops/delta_rule.h"
+#include "ops/short_conv.h"
+
+namespace quire::models {
+namespace {
+
+constexpr int64_t kAttentionInterval = 4;  // one layer of so many has attention, where the configuration does not say
+
+// "layer_types", or "full_attention_interval".
+Status read_layer_types(const boost::json::object& config, ModelConfig& out) {
+  const ConfigReader reader(config);
+  out.recurrent_layers.resize(static_cast<size_t>(out.num_layers));
+  if (!reader.has("layer_types")) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
+                           reader.integer_or("full_attention_interval", kAttentionInterval, 1, 1 << 20));
+    for (size_t i = 0; i < out.recurrent_layers.size(); ++i) {
+      out.recurrent_layers[i] = (static_cast<int64_t>(i) + 1) % interval != 0;
+    }
+    return {};
+  }
+  const boost::json::array* types = config.at("layer_types").if_array();
+  if (types == nullptr || types->size() != out.recurrent_layers.size()) {
+    return invalid_argument("config: layer_types must be a list of {} names, one for each layer", out.num_layers);
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    const boost::json::value& type = types->at(i);
+    const bool recurrent = type == "linear_attention";
+    if (!recurrent && type != "full_attention") {
+      return invalid_argument(
+          "config: layer_types has {} for layer {}, expected \"linear_attention\" or \"full_attention\"",
+          boost::json::serialize(type), i);
+    }
+    out.recurrent_layers[i] = recurrent;
+  }
+  return {};
+}
+
+Status read_delta_net(const boost::json::object& config, ModelConfig& out) {
+  const ConfigReader reader(config);
+  const auto size = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
+    return reader.integer_or(key, fallback, low, high);
+  };
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, size("linear_num_key_heads", 16, 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, size("linear_num_value_heads", 32, 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, size("linear_key_head_dim", 128, 1, ops::kMostDeltaKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_dim, size("linear_value_head_dim", 128, 1, kMostHeadDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, size("linear_conv_kernel_dim", 4, 2, ops::kMostConvTokens));
+  if (value_heads % key_heads != 0) {
+    return invalid_argument("config: linear_num_value_heads={} is not a multiple of linear_num_key_heads={}",
+                            value_heads, key_heads);
+  }
+  if (out.activation != Activation::kSilu) {
+    return unimplemented("config: hidden_act of layers with linear attention; supported: silu");
+  }
+  out.family = DeltaNetConfig{.num_key_heads = static_cast<int32_t>(key_heads),
+                              .num_value_heads = static_cast<int32_t>(value_heads),
+                              .key_head_dim = static_cast<int32_t>(key_dim),
+                              .value_head_dim = static_cast<int32_t>(value_dim),
+                              .conv_kernel = static_cast<int32_t>(kernel)};
+  return {};
+}
+
+Result<ModelConfig> read_hybrid(const boost::json::object& config, const boost::json::object& generation,
+                                const ConfigDefaults& defaults) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation, defaults));
+  out.norm_weight_offset = 1;
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(const bool gate, reader.boolean_or("attn_output_gate", true));
+  if (!gate) return unimplemented("config: attn_output_gate is false; supported: true");
+  QUIRE_RETURN_IF_ERROR(read_layer_types(config, out));
+  QUIRE_RETURN_IF_ERROR(read_delta_net(config, out));
+  return out;
+}
+
+Status read_experts(const boost::json::object& config, const MoeDefaults& defaults, ModelConfig& out) {
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out, defaults));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,
+                         reader.integer_or("shared_expert_intermediate_size", 512, 1, 1 << 22));
+  out.moe.shared_gate = true;
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
+  return {};
+}
+
+std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, const std::string& prefix,
+                                                          const ModelConfig& config, int32_t layer) {
+  if (config.recurrent_layers[static_cast<size_t>(layer)]) {
+    return std::make_unique<nn::GatedDeltaNet>(
+        loader, prefix + "linear_attn",
+        nn::GatedDeltaNetOptions{.sizes = std::get<DeltaNetConfig>(config.family),
+                                 .hidden_size = config.hidden_size,
+                                 .norm_eps = config.norm_eps});
+  }
+  nn::AttentionConfig attention = attention_config({.qk_norm = nn::QkNorm::kHead}, config, layer);
+  attention.output_gate = true;
+  return std::make_unique<nn::Attention>(loader, prefix + "self_attn", attention);
+}
+
+}  // namespace
+
+Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(
+      ModelConfig out,
+      read_hybrid(
+          config, generation,
+          {.num_kv_heads = 2, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  out.architecture = "Qwen3NextForCausalLM";
+  QUIRE_RETURN_IF_ERROR(read_experts(
+      config, {.num_experts = 512, .experts_per_token = 10, .size_key = "moe_intermediate_size", .size = 512}, out));
+  QUIRE_RETURN_IF_ERROR(read_qwen_sparse_layers(config, out));
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_5_config(const boost::json::object& whole, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(const boost::json::object config, text_of_qwen(whole));
+  QUIRE_ASSIGN_OR_RETURN(
+      ModelConfig out,
+      read_hybrid(
+          config, generation,
+          {.num_kv_heads = 4, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  out.architecture = "Qwen3_5ForCausalLM";
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_5_moe_config(const boost::json::object& whole, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(boost::json::object config, text_of_qwen(whole));
+  // There is no dense block.
+  if (!config.contains("intermediate_size")) config["intermediate_size"] = 512;
+  QUIRE_ASSIGN_OR_RETURN(
+      ModelConfig out,
+      read_hybrid(
+          config, generation,
+          {.num_kv_heads = 2, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  out.architecture = "Qwen3_5MoeForCausalLM";
+  QUIRE_RETURN_IF_ERROR(read_experts(
+      config, {.num_experts = 256, .experts_per_token = 8, .size_key = "moe_intermediate_size", .size = 512}, out));
+  return out;
+}
+
+Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
+  DecoderShape shape{.attention = recurrent_or_attention};
+  if (config.moe.num_experts > 0) shape.feed_forward = sparse_or_dense;
+  find_text_model(loader, shape);
+  shape.others.push_back("mtp.");  // the layer that predicts further tokens
+  return build_decoder(shape, config, num_positions, loader);
+}
+
+}  // namespace quire::models

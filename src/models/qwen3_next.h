@@ -1,0 +1,19 @@
+// Qwen3-Next (Qwen Team, 2025): of four layers three have a gated delta net and one gated attention; experts, and one
+// that all tokens take. Qwen3.5 (Qwen Team, 2026) is the same with dense blocks or experts, its projections apart, as
+// the text model of one that sees images.
+#pragma once
+
+#include "models/model.h"
+
+namespace quire::models {
+
+Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_qwen3_5_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_qwen3_5_moe_config(const boost::json::object& config, const boost::json::object& generation);
+Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+
+inline constexpr Family kQwen3NextFamily{read_qwen3_next_config, build_qwen3_next};
+inline constexpr Family kQwen35Family{read_qwen3_5_config, build_qwen3_next};
+inline constexpr Family kQwen35MoeFamily{read_qwen3_5_moe_config, build_qwen3_next};
+
+}  // namespace quire::models

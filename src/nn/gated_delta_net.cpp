@@ -1,0 +1,180 @@
+#include "nn/gated_delta_net.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace quire::nn {
+namespace {
+
+// Neighbours are one range.
+void add_range(Range range, std::vector<Range>& ranges) {
+  if (!ranges.empty() && ranges.back().end() == range.first) {
+    ranges.back().count += range.count;
+  } else {
+    ranges.push_back(range);
+  }
+}
+
+std::vector<float> taken_of(const std::vector<float>& values, const std::vector<Range>& ranges) {
+  std::vector<float> taken;
+  if (values.empty()) return taken;  // planning
+  for (const Range& range : ranges) {
+    taken.insert(taken.end(), values.begin() + range.first, values.begin() + range.end());
+  }
+  return taken;
+}
+
+}  // namespace
+
+GatedDeltaNet::GatedDeltaNet(Loader& loader, const std::string& prefix, const GatedDeltaNetOptions& options)
+    : options_(options) {
+  const DeltaNetConfig& sizes = options.sizes;
+  const Linear::Part output{prefix + ".out_proj", options.hidden_size};
+  share_ = share_of_heads(loader, output, sizes.num_value_heads, sizes.num_key_heads, sizes.value_head_dim,
+                          loader.shard().rank);
+  in_ = {loader, projections(loader, prefix), options.hidden_size};
+  in_.keep_inputs_precise();  // what fades and what is corrected is in all that follows
+  load_small(loader, prefix);
+  const int64_t dim = sizes.value_head_dim;
+  out_ = {loader,
+          {output},
+          int64_t{sizes.num_value_heads} * dim,
+          WeightRole::kProjection,
+          Linear::Inputs{{share_.heads.first * dim, share_.heads.count * dim}}};
+}
+
+std::vector<Range> GatedDeltaNet::channels() const {
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t keys = int64_t{sizes.num_key_heads} * sizes.key_head_dim;
+  const Range own_keys{share_.kv_heads.first * sizes.key_head_dim, key_size()};
+  return {own_keys,
+          {keys + own_keys.first, own_keys.count},
+          {2 * keys + share_.heads.first * sizes.value_head_dim, value_size()}};
+}
+
+std::vector<Linear::Part> GatedDeltaNet::projections(const Loader& loader, const std::string& prefix) const {
+  if (loader.has_weight(prefix + ".in_proj_qkvz.weight")) return projections_by_key_heads(prefix);
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t values = int64_t{sizes.num_value_heads} * sizes.value_head_dim;
+  std::vector<Linear::Part> parts = {
+      {prefix + ".in_proj_qkv", 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim + values},
+      {prefix + ".in_proj_z", values},
+      {prefix + ".in_proj_b", sizes.num_value_heads},
+      {prefix + ".in_proj_a", sizes.num_value_heads}};
+  if (loader.shard().is_whole()) return parts;
+  parts[0].taken = channels();
+  parts[1].taken = {{share_.heads.first * sizes.value_head_dim, value_size()}};
+  parts[2].taken = parts[3].taken = {share_.heads};
+  return parts;
+}
+
+std::vector<Linear::Part> GatedDeltaNet::projections_by_key_heads(const std::string& prefix) const {
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t key = sizes.key_head_dim;
+  const int64_t value = sizes.value_head_dim;
+  const int64_t group = sizes.num_value_heads / sizes.num_key_heads;  // value heads of a key head
+  const int64_t rows = 2 * (key + group * value);                     // of a key head
+  Linear::Part wide{prefix + ".in_proj_qkvz", sizes.num_key_heads * rows};
+  Linear::Part narrow{prefix + ".in_proj_ba", int64_t{2} * sizes.num_value_heads};
+  for (const int64_t offset : {int64_t{0}, key}) {
+    for (int64_t head = share_.kv_heads.first; head < share_.kv_heads.end(); ++head) {
+      add_range({head * rows + offset, key}, wide.taken);
+    }
+  }
+  for (const int64_t place : {int64_t{0}, int64_t{1}}) {  // values, then gates; updates, then decays
+    for (int64_t head = share_.heads.first; head < share_.heads.end(); ++head) {
+      const int64_t index = place * group + head % group;
+      add_range({head / group * rows + 2 * key + index * value, value}, wide.taken);
+      add_range({head / group * 2 * group + index, 1}, narrow.taken);
+    }
+  }
+  return {std::move(wide), std::move(narrow)};
+}
+
+void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t all =
+      int64_t{sizes.num_value_heads} * sizes.value_head_dim + 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim;
+  // GGUF leaves out the dimension of one.
+  const std::string conv = prefix + ".conv1d.weight";
+  const int64_t kernel = sizes.conv_kernel;
+  const Shape flat{all, kernel};
+  const std::vector<float> stored =
+      loader.floats(loader.weight({conv, loader.has_shape(conv, flat) ? flat : Shape{all, 1, kernel}}));
+  std::vector<float> turned;  // by taps, of this rank's channels
+  for (int64_t tap = 0; tap < kernel && !stored.empty(); ++tap) {
+    for (const Range& range : channels()) {
+      for (int64_t c = range.first; c < range.end(); ++c)
+        turned.push_back(stored[static_cast<size_t>(c * kernel + tap)]);
+    }
+  }
+  conv_ = {loader, turned};
+  std::vector<float> rates = taken_of(loader.vector(prefix + ".A_log", sizes.num_value_heads), {share_.heads});
+  for (float& rate : rates) rate = -std::exp(rate);
+  rates_ = {loader, rates};
+  decay_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_value_heads), {share_.heads})};
+  norm_ = {loader, loader.vector(prefix + ".norm.weight", sizes.value_head_dim)};
+}
+
+void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& /*rotary*/,
+                               const ops::ConstView& x, const ops::View& out) const {
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t mark = step.workspace.mark();
+  const int64_t n = x.num_rows;
+  const ops::View projected = step.workspace.take(n, in_.out_features());
+  in_(step, x, projected);
+  const ops::View gates = projected.columns(num_channels(), value_size());
+  const ops::View updates = projected.columns(num_channels() + value_size(), num_value_heads());
+  const ops::View decays = projected.columns(num_channels() + value_size() + num_value_heads(), num_value_heads());
+
+  layer.wait(step.backend);
+  const ops::StateRuns runs = step.batch.runs_over(layer);
+  const ops::View mixed = step.workspace.take(n, num_channels());
+  step(ops::ShortConvArgs{.runs = runs,
+                          .in = projected.strided_floats(),
+                          .in_stride = projected.row_stride,
+                          .num_tokens = n,
+                          .num_channels = num_channels(),
+                          .kernel = sizes.conv_kernel,
+                          .weight = conv_.data(),
+                          .silu = true,
+                          .out = mixed.floats(),
+                          .out_stride = mixed.row_stride});
+  const ops::View heads = step.workspace.take(n, value_size());
+  step(ops::DeltaRuleArgs{.runs = runs,
+                          .state_offset = conv_state_size(),
+                          .num_tokens = n,
+                          .num_key_heads = static_cast<int32_t>(num_key_heads()),
+                          .num_value_heads = static_cast<int32_t>(num_value_heads()),
+                          .key_dim = sizes.key_head_dim,
+                          .value_dim = sizes.value_head_dim,
+                          .queries = mixed.columns(0, key_size()).strided_floats(),
+                          .keys = mixed.columns(key_size(), key_size()).strided_floats(),
+                          .values = mixed.columns(2 * key_size(), value_size()).strided_floats(),
+                          .token_stride = mixed.row_stride,
+                          .updates = updates.strided_floats(),
+                          .decays = decays.strided_floats(),
+                          .gate_stride = projected.row_stride,
+                          .rates = rates_.data(),
+                          .decay_biases = decay_biases_.data(),
+                          .scale = 1.0F / std::sqrt(static_cast<float>(sizes.key_head_dim)),
+                          .out = heads.floats()});
+  step(ops::RmsNormArgs{.hidden = heads.floats(),
+                        .weight = norm_.data(),
+                        .eps = static_cast<float>(options_.norm_eps),
+                        .num_tokens = n,
+                        .num_groups = num_value_heads(),
+                        .size = sizes.value_head_dim,
+                        .out = heads});
+  step(ops::GateArgs{.function = Activation::kSilu,
+                     .gates = gates.strided_floats(),
+                     .gate_stride = gates.row_stride,
+                     .values = heads.floats(),
+                     .value_stride = heads.row_stride,
+                     .num_tokens = n,
+                     .size = value_size()});
+  out_(step, heads, out);
+  step.workspace.rewind(mark);
+}
+
+}  // namespace quire::nn

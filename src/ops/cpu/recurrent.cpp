@@ -1,0 +1,143 @@
+#include "ops/cpu/recurrent.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace quire::ops::cpu {
+namespace {
+
+// Channels that a task has of a convolution: with the inputs before its run they fit into the first cache.
+constexpr int64_t kConvChannels = 512;
+
+// The inputs of the tokens before a run, of some channels: they are gone from the state once the run has left its own.
+class InputsBefore {
+ public:
+  InputsBefore(const ShortConvArgs& args, const StateRun& run, int64_t first, int64_t count)
+      : args_(args), first_(first), count_(count) {
+    const float* before = run.before();
+    for (int64_t row = 0; row < args.kernel - 1; ++row) {
+      float* to = rows_.data() + row * count;
+      if (before == nullptr) {
+        std::fill_n(to, count, 0.0F);
+      } else {
+        std::memcpy(to, before + args.state_offset + row * args.num_channels + first, bytes());
+      }
+    }
+  }
+
+  const float* rows() const { return rows_.data(); }
+
+  // Of a block whose tokens end before `end`, counted from the beginning of the run.
+  void leave(const float* in, int64_t end, float* state) const {
+    const int64_t kept = args_.kernel - 1;
+    for (int64_t row = 0; row < kept; ++row) {
+      const int64_t token = end - kept + row;
+      const float* from = token < 0 ? rows_.data() + (kept + token) * count_ : in + token * args_.in_stride;
+      std::memcpy(state + args_.state_offset + row * args_.num_channels + first_, from, bytes());
+    }
+  }
+
+ private:
+  size_t bytes() const { return static_cast<size_t>(count_) * sizeof(float); }
+
+  const ShortConvArgs& args_;
+  int64_t first_;
+  int64_t count_;
+  std::array<float, (kMostConvTokens - 1) * kConvChannels> rows_;
+};
+
+void convolve_channels(const ShortConvArgs& args, const StateRun& run, int64_t first, int64_t count,
+                       const Kernels& kernels) {
+  const InputsBefore before(args, run, first, count);
+  const float* in = args.in + run.first_token() * args.in_stride + first;
+  kernels.convolve({.in = in,
+                    .in_stride = args.in_stride,
+                    .num_tokens = run.num_tokens(),
+                    .before = before.rows(),
+                    .num_channels = count,
+                    .kernel = args.kernel,
+                    .weight = args.weight + first,
+                    .weight_stride = args.num_channels,
+                    .bias = args.bias == nullptr ? nullptr : args.bias + first,
+                    .silu = args.silu,
+                    .out = args.out + run.first_token() * args.out_stride + first,
+                    .out_stride = args.out_stride});
+  run.for_each_block(
+      [&](int64_t token, int64_t num_tokens, float* state) { before.leave(in, token + num_tokens, state); });
+}
+
+// The state of a head in the block where the run goes on is that of the block before, or zeros.
+void begin_block(const DeltaRuleArgs& args, int64_t head, const float* before, float* state) {
+  const int64_t size = args.head_size();
+  if (before == state) return;
+  float* to = state + args.state_offset + head * size;
+  if (before == nullptr) {
+    std::fill_n(to, size, 0.0F);
+  } else {
+    std::memcpy(to, before + args.state_offset + head * size, static_cast<size_t>(size) * sizeof(float));
+  }
+}
+
+// log(1 + e^x) without overflow.
+float softplus(float x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+
+// Tokens [first, first + count) of the batch, of one value head.
+void take_tokens(const DeltaRuleArgs& args, int64_t head, int64_t first, int64_t count, float* state,
+                 const Kernels& kernels) {
+  const int64_t key_head = head / (args.num_value_heads / args.num_key_heads);
+  std::array<float, kDeltaTokens> fades;
+  std::array<float, kDeltaTokens> updates;
+  for (int64_t done = 0; done < count; done += kDeltaTokens) {
+    const int64_t token = first + done;
+    const int64_t piece = std::min(kDeltaTokens, count - done);
+    for (int64_t t = 0; t < piece; ++t) {
+      const int64_t at = (token + t) * args.gate_stride + head;
+      fades[static_cast<size_t>(t)] = std::exp(args.rates[head] * softplus(args.decays[at] + args.decay_biases[head]));
+      updates[static_cast<size_t>(t)] = 1 / (1 + std::exp(-args.updates[at]));
+    }
+    kernels.delta_rule({.state = state + args.state_offset + head * args.head_size(),
+                        .queries = args.queries + token * args.token_stride + key_head * args.key_dim,
+                        .keys = args.keys + token * args.token_stride + key_head * args.key_dim,
+                        .values = args.values + token * args.token_stride + head * args.value_dim,
+                        .token_stride = args.token_stride,
+                        .num_tokens = piece,
+                        .key_dim = args.key_dim,
+                        .value_dim = args.value_dim,
+                        .fades = fades.data(),
+                        .updates = updates.data(),
+                        .scale = args.scale,
+                        .norm_eps = kDeltaNormEps,
+                        .out = args.out + (token * args.num_value_heads + head) * args.value_dim,
+                        .out_stride = int64_t{args.num_value_heads} * args.value_dim});
+  }
+}
+
+}  // namespace
+
+void convolve(const ShortConvArgs& args, const Kernels& kernels, ThreadPool& pool) {
+  const int64_t pieces = (args.num_channels + kConvChannels - 1) / kConvChannels;
+  pool.parallel_for(args.runs.num_sequences * pieces, [&](int64_t task, int) {
+    const int64_t first = task % pieces * kConvChannels;
+    convolve_channels(args, StateRun(args.runs, task / pieces), first,
+                      std::min(kConvChannels, args.num_channels - first), kernels);
+  });
+}
+
+void apply_delta_rule(const DeltaRuleArgs& args, const Kernels& kernels, ThreadPool& pool) {
+  pool.parallel_for(args.runs.num_sequences * args.num_value_heads, [&](int64_t task, int) {
+    const StateRun run(args.runs, task / args.num_value_heads);
+    const int64_t head = task % args.num_value_heads;
+    const float* before = run.before();
+    run.for_each_block([&](int64_t token, int64_t count, float* state) {
+      begin_block(args, head, before, state);
+      take_tokens(args, head, run.first_token() + token, count, state, kernels);
+      before = state;
+    });
+  });
+}
+
+}  // namespace quire::ops::cpu

@@ -1,0 +1,46 @@
+// Linear attention by the gated delta rule (Yang, Kautz and Hatamizadeh, 2024): a head's state S [key_dim, value_dim]
+// is a memory from keys to values. A token lets it fade, corrects what it has for the token's key, and asks it:
+//   S = e^g S,   g = rate * log(1 + e^(decay + decay_bias))
+//   S = S + k (sigmoid(update) (v - S^T k))^T
+//   out = S^T q
+// with k the key and q the query at length 1 (x / sqrt(|x|^2 + 1e-6)), q times scale. Value heads h of one key head
+// follow each other: they take key head h / (num_value_heads / num_key_heads). The state is that of all value heads,
+// [num_value_heads, key_dim, value_dim] floats from state_offset on.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/state_cache.h"
+
+namespace quire::ops {
+
+inline constexpr int32_t kMostDeltaKeyDim = 256;
+inline constexpr float kDeltaNormEps = 1e-6f;
+
+struct DeltaRuleArgs {
+  StateRuns runs;
+  int64_t state_offset = 0;  // floats
+  int64_t num_tokens = 0;
+  int32_t num_key_heads = 0;
+  int32_t num_value_heads = 0;  // a multiple of it
+  int32_t key_dim = 0;          // up to kMostDeltaKeyDim
+  int32_t value_dim = 0;
+  const float* queries = nullptr;  // [num_tokens, num_key_heads, key_dim], tokens token_stride floats apart
+  const float* keys = nullptr;     // the same
+  const float* values = nullptr;   // [num_tokens, num_value_heads, value_dim], the same
+  int64_t token_stride = 0;
+  const float* updates = nullptr;  // [num_tokens, num_value_heads], tokens gate_stride apart
+  const float* decays = nullptr;   // the same
+  int64_t gate_stride = 0;
+  const float* rates = nullptr;         // [num_value_heads], below 0
+  const float* decay_biases = nullptr;  // [num_value_heads]
+  float scale = 1.0f;                   // of queries; usually 1 / sqrt(key_dim)
+  float* out = nullptr;                 // [num_tokens, num_value_heads, value_dim], dense
+
+  int64_t head_size() const { return int64_t{key_dim} * value_dim; }
+  int64_t state_size() const { return num_value_heads * head_size(); }
+};
+
+void check(const DeltaRuleArgs& args);
+
+}  // namespace quire::ops

@@ -1,0 +1,100 @@
+#include "ops/reference/recurrent.h"
+
+#include <cmath>
+#include <vector>
+
+namespace quire::ops::reference {
+namespace {
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// What a run goes on from, and what it leaves in each of its blocks.
+std::vector<float> state_before(const StateRun& run, int64_t offset, int64_t size) {
+  const float* before = run.before();
+  if (before == nullptr) return std::vector<float>(static_cast<size_t>(size));
+  return {before + offset, before + offset + size};
+}
+
+std::vector<double> at_length_one(const float* x, int64_t size) {
+  double squares = kDeltaNormEps;
+  for (int64_t i = 0; i < size; ++i) squares += static_cast<double>(x[i]) * x[i];
+  std::vector<double> out(x, x + size);
+  for (double& value : out) value /= std::sqrt(squares);
+  return out;
+}
+
+// One token of one value head: reads and changes its state, [key_dim, value_dim].
+void take_token(const DeltaRuleArgs& args, int64_t token, int64_t head, float* state) {
+  const int64_t key_head = head / (args.num_value_heads / args.num_key_heads);
+  const std::vector<double> key =
+      at_length_one(args.keys + token * args.token_stride + key_head * args.key_dim, args.key_dim);
+  const std::vector<double> query =
+      at_length_one(args.queries + token * args.token_stride + key_head * args.key_dim, args.key_dim);
+  const float* value = args.values + token * args.token_stride + head * args.value_dim;
+  const double decay = args.decays[token * args.gate_stride + head] + args.decay_biases[head];
+  const double fade = std::exp(args.rates[head] * std::log1p(std::exp(decay)));
+  const double update = sigmoid(args.updates[token * args.gate_stride + head]);
+  float* out = args.out + (token * args.num_value_heads + head) * args.value_dim;
+  for (int64_t column = 0; column < args.value_dim; ++column) {
+    double remembered = 0;
+    for (int64_t i = 0; i < args.key_dim; ++i)
+      remembered += fade * state[i * args.value_dim + column] * key[static_cast<size_t>(i)];
+    const double correction = update * (value[column] - remembered);
+    double sum = 0;
+    for (int64_t i = 0; i < args.key_dim; ++i) {
+      float& number = state[i * args.value_dim + column];
+      number = static_cast<float>(fade * number + key[static_cast<size_t>(i)] * correction);
+      sum += number * query[static_cast<size_t>(i)] * args.scale;
+    }
+    out[column] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace
+
+void convolve(const ShortConvArgs& args) {
+  const int64_t kept = args.kernel - 1;
+  for (int64_t s = 0; s < args.runs.num_sequences; ++s) {
+    const StateRun run(args.runs, s);
+    // The inputs from kept tokens before the run on.
+    std::vector<float> inputs = state_before(run, args.state_offset, args.state_size());
+    for (int64_t t = 0; t < run.num_tokens(); ++t) {
+      const float* row = args.in + (run.first_token() + t) * args.in_stride;
+      inputs.insert(inputs.end(), row, row + args.num_channels);
+    }
+    for (int64_t t = 0; t < run.num_tokens(); ++t) {
+      for (int64_t c = 0; c < args.num_channels; ++c) {
+        double sum = args.bias == nullptr ? 0 : args.bias[c];
+        for (int64_t j = 0; j < args.kernel; ++j) {
+          sum += static_cast<double>(args.weight[j * args.num_channels + c]) *
+                 inputs[static_cast<size_t>((t + j) * args.num_channels + c)];
+        }
+        args.out[(run.first_token() + t) * args.out_stride + c] =
+            static_cast<float>(args.silu ? sum * sigmoid(sum) : sum);
+      }
+    }
+    run.for_each_block([&](int64_t first, int64_t count, float* state) {
+      const auto begin = inputs.begin() + (first + count) * args.num_channels;
+      std::copy(begin, begin + kept * args.num_channels, state + args.state_offset);
+    });
+  }
+}
+
+void apply_delta_rule(const DeltaRuleArgs& args) {
+  for (int64_t s = 0; s < args.runs.num_sequences; ++s) {
+    const StateRun run(args.runs, s);
+    std::vector<float> states = state_before(run, args.state_offset, args.state_size());
+    run.for_each_block([&](int64_t first, int64_t count, float* state) {
+      for (int64_t t = first; t < first + count; ++t) {
+        for (int64_t head = 0; head < args.num_value_heads; ++head) {
+          take_token(args, run.first_token() + t, head, states.data() + head * args.head_size());
+        }
+      }
+      std::copy(states.begin(), states.end(), state + args.state_offset);
+    });
+  }
+}
+
+}  // namespace quire::ops::reference
