@@ -90,7 +90,8 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
-                 "granitemoe": "GRANITE_MOE"}
+                 "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE"}
+HYBRIDS = {"qwen3_next", "qwen3_5", "qwen3_5_moe"}
 TURNED = {"smollm3", "granitemoe"}
 
 
@@ -134,7 +135,8 @@ def metadata(writer, config, family):
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if hasattr(config, "intermediate_size"):
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     if hasattr(config, "rms_norm_eps"):
@@ -179,6 +181,18 @@ def metadata(writer, config, family):
         writer.add_interleave_moe_layer_step(config.moe_layer_interval)
     if family in GEMMA4S:
         gemma4_metadata(writer, config)
+    if family in HYBRIDS:
+        writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+        writer.add_ssm_state_size(config.linear_key_head_dim)
+        writer.add_ssm_group_count(config.linear_num_key_heads)
+        writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+        writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+        writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
+    if family in HYBRIDS and hasattr(config, "num_experts"):
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if family == "minimax_m2":
         writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -229,6 +243,47 @@ def gemma4_tensors(tensors, config):
     return own
 
 
+def in_turns(values, config, axis, head):
+    """Value heads of one key head, which are neighbours, come to lie as far apart as there are key heads."""
+    keys, each = config.linear_num_key_heads, config.linear_num_value_heads // config.linear_num_key_heads
+    shape = values.shape
+    split = values.reshape(*shape[:axis], keys, each, head, *shape[axis + 1:])
+    return split.swapaxes(axis, axis + 1).reshape(shape)
+
+
+def hybrid_tensors(tensors, config, family):
+    """What the converter makes of gated delta nets and of norms, by the checkpoint's names."""
+    keys = config.linear_num_key_heads * config.linear_key_head_dim
+    value = config.linear_value_head_dim
+    moves = family != "qwen3_next"
+    out = {}
+    for name, values in tensors.items():
+        stem = name.split("linear_attn.")[-1]
+        if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+            values = values + 1
+        elif stem == "A_log":
+            values = -np.exp(values)
+        elif stem == "conv1d.weight":
+            values = values[:, 0]
+        elif stem == "in_proj_qkvz.weight":
+            each = config.linear_num_value_heads // config.linear_num_key_heads * value
+            heads = values.reshape(config.linear_num_key_heads, -1, values.shape[1])
+            cuts = np.cumsum([config.linear_key_head_dim, config.linear_key_head_dim, each])
+            q, k, v, z = (part.reshape(-1, values.shape[1]) for part in np.split(heads, cuts, axis=1))
+            out[name.replace("in_proj_qkvz", "in_proj_z")] = z
+            name, values = name.replace("in_proj_qkvz", "in_proj_qkv"), np.concatenate([q, k, v])
+        if moves and stem in ("in_proj_qkv.weight", "conv1d.weight"):
+            values = np.concatenate([values[:2 * keys], in_turns(values[2 * keys:], config, 0, value)])
+        elif moves and stem == "in_proj_z.weight":
+            values = in_turns(values, config, 0, value)
+        elif moves and stem in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+            values = in_turns(values, config, 0, 1)
+        elif moves and stem == "out_proj.weight":
+            values = in_turns(values, config, 1, value)
+        out[name.replace("dt_bias", "dt_proj.bias")] = values
+    return out
+
+
 def turned(matrix, heads):
     """Pairs that rotate together become neighbours."""
     return matrix.reshape(heads, 2, matrix.shape[0] // heads // 2, *matrix.shape[1:]).swapaxes(1, 2).reshape(matrix.shape)
@@ -237,6 +292,8 @@ def turned(matrix, heads):
 def converted(tensors, config, family):
     """The converter's tensors by the checkpoint's names, experts in stacks."""
     out, stacks = {}, {}
+    if family in HYBRIDS:
+        tensors = hybrid_tensors(tensors, config, family)
     for name, values in tensors.items():
         if family == "gemma" and name.endswith("norm.weight"):
             values = values + 1

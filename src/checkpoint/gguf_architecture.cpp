@@ -189,6 +189,25 @@ constexpr auto kQwenMoeLayerNames = std::to_array<GgufNameRule>({
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 });
 
+// Gated delta nets, and norms behind attention as GGUF calls them.
+constexpr auto kDeltaNetLayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_in", "linear_attn.in_proj_qkvz"},
+    {"ssm_ba", "linear_attn.in_proj_ba"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_a", "linear_attn.A"},
+    {"ssm_dt.bias", "linear_attn.dt_bias"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
+    {"ffn_gate_up_exps", "mlp.experts.gate_up_proj"},
+});
+
 constexpr auto kDeepseekLayerNames = std::to_array<GgufNameRule>({
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
@@ -295,6 +314,22 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .layer_prefix = "model.layers."},
 });
 
+constexpr GgufArchitecture with_delta_nets(std::string_view name, std::string_view model_class,
+                                           std::span<const GgufNameRule> layer_names) {
+  return {.name = name,
+          .model_class = model_class,
+          .model_names = kLlamaModelNames,
+          .own_layer_names = kDeltaNetLayerNames,
+          .layer_names = layer_names,
+          .layer_prefix = "model.layers."};
+}
+
+constexpr auto kHybrids = std::to_array<GgufArchitecture>({
+    with_delta_nets("qwen3next", "Qwen3NextForCausalLM", kQwenMoeLayerNames),
+    with_delta_nets("qwen35", "Qwen3_5ForCausalLM", kLlamaLayerNames),
+    with_delta_nets("qwen35moe", "Qwen3_5MoeForCausalLM", kQwenMoeLayerNames),
+});
+
 // A dense decoder whose layers are llama's but for some names.
 constexpr GgufArchitecture decoder(std::string_view name, std::string_view model_class,
                                    std::span<const GgufNameRule> own_names = {}) {
@@ -358,10 +393,13 @@ std::string expert_name(const GgufArchitecture& architecture, std::string_view l
 const GgufArchitecture* find_gguf_architecture(std::string_view name) {
   const auto has_name = [&](const GgufArchitecture& architecture) { return architecture.name == name; };
   if (has_name(kGpt2)) return &kGpt2;
-  const auto found = std::find_if(kArchitectures.begin(), kArchitectures.end(), has_name);
-  if (found != kArchitectures.end()) return &*found;
-  const auto decoder = std::find_if(kDecoders.begin(), kDecoders.end(), has_name);
-  return decoder == kDecoders.end() ? nullptr : &*decoder;
+  for (const std::span<const GgufArchitecture> table :
+       {std::span<const GgufArchitecture>(kArchitectures), std::span<const GgufArchitecture>(kHybrids),
+        std::span<const GgufArchitecture>(kDecoders)}) {
+    const auto found = std::find_if(table.begin(), table.end(), has_name);
+    if (found != table.end()) return &*found;
+  }
+  return nullptr;
 }
 
 std::string hugging_face_name(const GgufArchitecture& architecture, std::string_view stored) {
@@ -369,24 +407,23 @@ std::string hugging_face_name(const GgufArchitecture& architecture, std::string_
   if (dot == std::string_view::npos) return std::string(stored);
   const std::string_view suffix = stored.substr(dot);
   const bool is_usual = suffix == ".weight" || suffix == ".bias";
-  std::string_view stem = stored.substr(0, dot);
+  const std::string_view stem = stored.substr(0, dot);
 
   constexpr std::string_view kLayer = "blk.";
   if (!stem.starts_with(kLayer)) {
     const GgufNameRule* rule = is_usual ? find_rule(architecture.model_names, stem) : nullptr;
     return rule == nullptr ? std::string(stored) : fmt::format("{}{}", rule->name, suffix);
   }
-  stem.remove_prefix(kLayer.size());
-  const size_t end_of_index = stem.find('.');
+  const size_t end_of_index = stored.find('.', kLayer.size());
   if (end_of_index == std::string_view::npos) return std::string(stored);
-  const std::string_view index = stem.substr(0, end_of_index);
-  const std::string_view layer_stem = stem.substr(end_of_index + 1);
+  const std::string_view index = stored.substr(kLayer.size(), end_of_index - kLayer.size());
   // What is called by its whole name.
-  const std::string_view whole = stored.substr(kLayer.size() + end_of_index + 1);
+  const std::string_view whole = stored.substr(end_of_index + 1);
   if (const GgufNameRule* own = find_rule(architecture.own_layer_names, whole); own != nullptr && is_index(index)) {
     return fmt::format("{}{}.{}", architecture.layer_prefix, index, own->name);
   }
-  if (!is_usual) return std::string(stored);
+  if (!is_usual || dot == end_of_index) return std::string(stored);
+  const std::string_view layer_stem = stem.substr(end_of_index + 1);
   const GgufNameRule* rule = find_rule(architecture.own_layer_names, layer_stem);
   if (rule == nullptr) rule = find_rule(architecture.layer_names, layer_stem);
   const std::string name = rule != nullptr ? std::string(rule->name) : expert_name(architecture, layer_stem);

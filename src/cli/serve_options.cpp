@@ -423,7 +423,6 @@ Status complete_serve_options(ServeOptions& options) {
   if (!options.kv_events_config.empty()) {
     QUIRE_ASSIGN_OR_RETURN(options.kv_events, server::KvEventsConfig::parse(options.kv_events_config));
     options.engine.enable_kv_cache_events = options.kv_events.enabled;
-    options.kv_events.block_size = options.engine.block_size;
   }
   if (!options.kv_transfer_config.empty() && options.kv_transfer_config != "{}") {
     const char* secret = std::getenv("QUIRE_KV_TRANSFER_SECRET");

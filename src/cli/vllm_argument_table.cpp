@@ -24,7 +24,10 @@ constexpr const char* kNoBalancer =
 constexpr const char* kNoMedia = "images, audio and video are not built yet; models are served with text alone";
 constexpr const char* kNoLora =
     "adapters are LoRA of the language model's products, embedding and head, without this (docs/adapters.md)";
-constexpr const char* kNoState = "models with a recurrent state are not built yet";
+constexpr const char* kNoState = "layers of Mamba are not built yet";
+constexpr const char* kStates =
+    "states of recurrent layers are float32, one behind every block of the cache; how many tokens a block has follows "
+    "from their size (docs/kv_cache.md)";
 constexpr const char* kNoTokenVectors = "vectors of each token are not built yet; texts become one vector each";
 constexpr const char* kNoPlugins = "code of others is never loaded";
 constexpr const char* kOneRevision = "a tokenizer comes from the model's own repository at --revision, or from a path";
@@ -102,14 +105,14 @@ constexpr VllmArgument kArguments[] = {
     {"--mamba-ssu-algorithm", kValue, kRefused, "", kNoState},
     {"--enable-mamba-cache-stochastic-rounding", kFlag, kRefused, "no", kNoState},
     {"--mamba-cache-philox-rounds", kValue, kRefused, "0", kNoState},
-    {"--mamba-cache-dtype", kValue, kRefused, "auto", kNoState},
-    {"--mamba-ssm-cache-dtype", kValue, kRefused, "auto", kNoState},
-    {"--mamba-block-size", kValue, kRefused, "", kNoState},
-    {"--mamba-cache-mode", kValue, kRefused, "none", kNoState},
-    {"--enable-mamba-shared-prefix-checkpoint", kFlag, kRefused, "no", kNoState},
-    {"--replayssm-buffer-len", kValue, kRefused, "", kNoState},
-    {"--use-replayssm", kFlag, kRefused, "no", kNoState},
-    {"--gdn-prefill-backend", kValue, kRefused, "", kNoState},
+    {"--mamba-cache-dtype", kValue, kTaken, "auto|float32", kStates},
+    {"--mamba-ssm-cache-dtype", kValue, kTaken, "auto|float32", kStates},
+    {"--mamba-block-size", kValue, kRefused, "", kStates},
+    {"--mamba-cache-mode", kValue, kTaken, "none|all|align", kStates},
+    {"--enable-mamba-shared-prefix-checkpoint", kFlag, kRefused, "no", kStates},
+    {"--replayssm-buffer-len", kValue, kRefused, "", kStates},
+    {"--use-replayssm", kFlag, kRefused, "no", kStates},
+    {"--gdn-prefill-backend", kValue, kRefused, "", kOnlyBuiltIn},
     {"--kda-prefill-backend", kValue, kRefused, "auto", kNoState},
     {"--kda-decode-backend", kValue, kRefused, "auto", kNoState},
 

@@ -2,6 +2,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/moe_family.h"
 #include "models/qwen_vl.h"
 #include "nn/gated_delta_net.h"
@@ -13,18 +14,19 @@ namespace {
 
 constexpr int64_t kAttentionInterval = 4;  // one layer of so many has attention, where the configuration does not say
 
+// One layer of `interval` has attention, the last of them.
+void set_attention_interval(int64_t interval, ModelConfig& out) {
+  out.recurrent_layers.resize(static_cast<size_t>(out.num_layers));
+  for (int32_t i = 0; i < out.num_layers; ++i) out.recurrent_layers[static_cast<size_t>(i)] = (i + 1) % interval != 0;
+}
+
 // "layer_types", or "full_attention_interval".
 Status read_layer_types(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
-  out.recurrent_layers.resize(static_cast<size_t>(out.num_layers));
-  if (!reader.has("layer_types")) {
-    QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
-                           reader.integer_or("full_attention_interval", kAttentionInterval, 1, 1 << 20));
-    for (size_t i = 0; i < out.recurrent_layers.size(); ++i) {
-      out.recurrent_layers[i] = (static_cast<int64_t>(i) + 1) % interval != 0;
-    }
-    return {};
-  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
+                         reader.integer_or("full_attention_interval", kAttentionInterval, 1, 1 << 20));
+  set_attention_interval(interval, out);
+  if (!reader.has("layer_types")) return {};
   const boost::json::array* types = config.at("layer_types").if_array();
   if (types == nullptr || types->size() != out.recurrent_layers.size()) {
     return invalid_argument("config: layer_types must be a list of {} names, one for each layer", out.num_layers);
@@ -89,6 +91,47 @@ Status read_experts(const boost::json::object& config, const MoeDefaults& defaul
   return {};
 }
 
+// The same numbers by llama.cpp's names. in_turns: the converter has put value heads of one key head apart.
+Result<ModelConfig> read_gguf_hybrid(const GgufReader& reader, const GgufDecoder& decoder, bool in_turns) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, decoder));
+  QUIRE_RETURN_IF_ERROR(read_gguf_next_layers(reader, 0, out));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
+                         reader.integer_or("full_attention_interval", kAttentionInterval, 1, 1 << 20));
+  set_attention_interval(interval, out);
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, reader.integer("ssm.group_count", 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, reader.integer("ssm.time_step_rank", 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, reader.integer("ssm.state_size", 1, ops::kMostDeltaKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t values, reader.integer("ssm.inner_size", 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer("ssm.conv_kernel", 2, ops::kMostConvTokens));
+  if (value_heads % key_heads != 0 || values % value_heads != 0 || values / value_heads > kMostHeadDim) {
+    return invalid_argument(
+        "metadata: {} value heads ({}), {} key heads ({}) and {} numbers of values ({}) make no heads: expected a "
+        "multiple of the key heads, and whole heads of values up to {}",
+        value_heads, reader.full("ssm.time_step_rank"), key_heads, reader.full("ssm.group_count"), values,
+        reader.full("ssm.inner_size"), kMostHeadDim);
+  }
+  out.family = DeltaNetConfig{.num_key_heads = static_cast<int32_t>(key_heads),
+                              .num_value_heads = static_cast<int32_t>(value_heads),
+                              .key_head_dim = static_cast<int32_t>(key_dim),
+                              .value_head_dim = static_cast<int32_t>(values / value_heads),
+                              .conv_kernel = static_cast<int32_t>(kernel),
+                              .heads_in_turns = in_turns};
+  return out;
+}
+
+// Files of models that have experts alone may not say the size of a dense block.
+Result<ModelConfig> read_gguf_hybrid_moe(const checkpoint::Checkpoint& checkpoint, bool in_turns) {
+  constexpr std::string_view kExpertSize = "expert_feed_forward_length";
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_hybrid(reader, {.size_key = kExpertSize}, in_turns));
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, kExpertSize));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,
+                         reader.integer_or("expert_shared_feed_forward_length", out.moe.intermediate_size, 1, 1 << 22));
+  out.moe.shared_gate = true;
+  out.moe.normalise = true;  // as of every file: the metadata does not say it
+  return out;
+}
+
 std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, const std::string& prefix,
                                                           const ModelConfig& config, int32_t layer) {
   if (config.recurrent_layers[static_cast<size_t>(layer)]) {
@@ -144,11 +187,31 @@ Result<ModelConfig> read_qwen3_5_moe_config(const boost::json::object& whole, co
   return out;
 }
 
+Result<ModelConfig> read_qwen3_next_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_hybrid_moe(checkpoint, /*in_turns=*/false));
+  out.architecture = "Qwen3NextForCausalLM";
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_5_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_hybrid(GgufReader(checkpoint), {}, /*in_turns=*/true));
+  out.architecture = "Qwen3_5ForCausalLM";
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_5_moe_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_hybrid_moe(checkpoint, /*in_turns=*/true));
+  out.architecture = "Qwen3_5MoeForCausalLM";
+  return out;
+}
+
 Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   DecoderShape shape{.attention = recurrent_or_attention};
   if (config.moe.num_experts > 0) shape.feed_forward = sparse_or_dense;
   find_text_model(loader, shape);
-  shape.others.push_back("mtp.");  // the layer that predicts further tokens
+  shape.others.push_back("mtp.");  // the layer that predicts further tokens, and in GGUF files:
+  const std::vector<std::string> next_layers = prefixes_of_next_layers(config);
+  shape.others.insert(shape.others.end(), next_layers.begin(), next_layers.end());
   return build_decoder(shape, config, num_positions, loader);
 }
 

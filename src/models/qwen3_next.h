@@ -10,10 +10,13 @@ namespace quire::models {
 Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, const boost::json::object& generation);
 Result<ModelConfig> read_qwen3_5_config(const boost::json::object& config, const boost::json::object& generation);
 Result<ModelConfig> read_qwen3_5_moe_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_qwen3_next_gguf(const checkpoint::Checkpoint& checkpoint);
+Result<ModelConfig> read_qwen3_5_gguf(const checkpoint::Checkpoint& checkpoint);
+Result<ModelConfig> read_qwen3_5_moe_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
 
-inline constexpr Family kQwen3NextFamily{read_qwen3_next_config, build_qwen3_next};
-inline constexpr Family kQwen35Family{read_qwen3_5_config, build_qwen3_next};
-inline constexpr Family kQwen35MoeFamily{read_qwen3_5_moe_config, build_qwen3_next};
+inline constexpr Family kQwen3NextFamily{read_qwen3_next_config, build_qwen3_next, read_qwen3_next_gguf};
+inline constexpr Family kQwen35Family{read_qwen3_5_config, build_qwen3_next, read_qwen3_5_gguf};
+inline constexpr Family kQwen35MoeFamily{read_qwen3_5_moe_config, build_qwen3_next, read_qwen3_5_moe_gguf};
 
 }  // namespace quire::models

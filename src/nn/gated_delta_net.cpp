@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace quire::nn {
 namespace {
@@ -30,6 +31,12 @@ GatedDeltaNet::GatedDeltaNet(Loader& loader, const std::string& prefix, const Ga
     : options_(options) {
   const DeltaNetConfig& sizes = options.sizes;
   const Linear::Part output{prefix + ".out_proj", options.hidden_size};
+  if (sizes.heads_in_turns && sizes.num_value_heads > sizes.num_key_heads && !loader.shard().is_whole()) {
+    loader.fail(unimplemented(
+        "tensor_parallel_size {}: a GGUF file has the value heads of a key head far apart, and they are not cut yet; "
+        "give the model's safetensors",
+        loader.shard().size));
+  }
   share_ = share_of_heads(loader, output, sizes.num_value_heads, sizes.num_key_heads, sizes.value_head_dim,
                           loader.shard().rank);
   in_ = {loader, projections(loader, prefix), options.hidden_size};
@@ -53,42 +60,51 @@ std::vector<Range> GatedDeltaNet::channels() const {
 }
 
 std::vector<Linear::Part> GatedDeltaNet::projections(const Loader& loader, const std::string& prefix) const {
-  if (loader.has_weight(prefix + ".in_proj_qkvz.weight")) return projections_by_key_heads(prefix);
-  const DeltaNetConfig& sizes = options_.sizes;
-  const int64_t values = int64_t{sizes.num_value_heads} * sizes.value_head_dim;
-  std::vector<Linear::Part> parts = {
-      {prefix + ".in_proj_qkv", 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim + values},
-      {prefix + ".in_proj_z", values},
-      {prefix + ".in_proj_b", sizes.num_value_heads},
-      {prefix + ".in_proj_a", sizes.num_value_heads}};
-  if (loader.shard().is_whole()) return parts;
-  parts[0].taken = channels();
-  parts[1].taken = {{share_.heads.first * sizes.value_head_dim, value_size()}};
-  parts[2].taken = parts[3].taken = {share_.heads};
-  return parts;
-}
-
-std::vector<Linear::Part> GatedDeltaNet::projections_by_key_heads(const std::string& prefix) const {
   const DeltaNetConfig& sizes = options_.sizes;
   const int64_t key = sizes.key_head_dim;
   const int64_t value = sizes.value_head_dim;
+  const int64_t values = sizes.num_value_heads * value;
+  const bool whole = loader.shard().is_whole();
+  std::vector<Linear::Part> parts;
+  if (loader.has_weight(prefix + ".in_proj_qkvz.weight")) {
+    parts.push_back(by_key_heads(prefix + ".in_proj_qkvz", {key, key}, value));
+  } else {
+    parts.push_back({.prefix = prefix + ".in_proj_qkv", .rows = 2 * sizes.num_key_heads * key + values});
+    parts.push_back({.prefix = prefix + ".in_proj_z", .rows = values});
+    if (!whole) parts[0].taken = channels();
+    if (!whole) parts[1].taken = {{share_.heads.first * value, value_size()}};
+  }
+  if (loader.has_weight(prefix + ".in_proj_ba.weight")) {
+    parts.push_back(by_key_heads(prefix + ".in_proj_ba", {}, 1));
+    return parts;
+  }
+  for (const char* name : {".in_proj_b", ".in_proj_a"}) {
+    parts.push_back({.prefix = prefix + name, .rows = sizes.num_value_heads});
+    if (!whole) parts.back().taken = {share_.heads};
+  }
+  return parts;
+}
+
+Linear::Part GatedDeltaNet::by_key_heads(const std::string& name, const std::vector<int64_t>& own_rows,
+                                         int64_t head_rows) const {
+  const DeltaNetConfig& sizes = options_.sizes;
   const int64_t group = sizes.num_value_heads / sizes.num_key_heads;  // value heads of a key head
-  const int64_t rows = 2 * (key + group * value);                     // of a key head
-  Linear::Part wide{prefix + ".in_proj_qkvz", sizes.num_key_heads * rows};
-  Linear::Part narrow{prefix + ".in_proj_ba", int64_t{2} * sizes.num_value_heads};
-  for (const int64_t offset : {int64_t{0}, key}) {
+  const int64_t own = std::accumulate(own_rows.begin(), own_rows.end(), int64_t{0});
+  const int64_t rows = own + 2 * group * head_rows;  // of a key head
+  Linear::Part part{.prefix = name, .rows = sizes.num_key_heads * rows};
+  int64_t offset = 0;
+  for (const int64_t count : own_rows) {
     for (int64_t head = share_.kv_heads.first; head < share_.kv_heads.end(); ++head) {
-      add_range({head * rows + offset, key}, wide.taken);
+      add_range({head * rows + offset, count}, part.taken);
     }
+    offset += count;
   }
-  for (const int64_t place : {int64_t{0}, int64_t{1}}) {  // values, then gates; updates, then decays
+  for (const int64_t kind : {int64_t{0}, int64_t{1}}) {
     for (int64_t head = share_.heads.first; head < share_.heads.end(); ++head) {
-      const int64_t index = place * group + head % group;
-      add_range({head / group * rows + 2 * key + index * value, value}, wide.taken);
-      add_range({head / group * 2 * group + index, 1}, narrow.taken);
+      add_range({head / group * rows + own + (kind * group + head % group) * head_rows, head_rows}, part.taken);
     }
   }
-  return {std::move(wide), std::move(narrow)};
+  return part;
 }
 
 void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
@@ -109,8 +125,10 @@ void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
     }
   }
   conv_ = {loader, turned};
-  std::vector<float> rates = taken_of(loader.vector(prefix + ".A_log", sizes.num_value_heads), {share_.heads});
-  for (float& rate : rates) rate = -std::exp(rate);
+  const bool is_rate = loader.has(prefix + ".A");
+  const std::string rate_name = prefix + (is_rate ? ".A" : ".A_log");
+  std::vector<float> rates = taken_of(loader.vector(rate_name, sizes.num_value_heads), {share_.heads});
+  for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
   rates_ = {loader, rates};
   decay_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_value_heads), {share_.heads})};
   norm_ = {loader, loader.vector(prefix + ".norm.weight", sizes.value_head_dim)};
@@ -148,6 +166,7 @@ void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer,
                           .num_value_heads = static_cast<int32_t>(num_value_heads()),
                           .key_dim = sizes.key_head_dim,
                           .value_dim = sizes.value_head_dim,
+                          .heads_in_turns = sizes.heads_in_turns,
                           .queries = mixed.columns(0, key_size()).strided_floats(),
                           .keys = mixed.columns(key_size(), key_size()).strided_floats(),
                           .values = mixed.columns(2 * key_size(), value_size()).strided_floats(),

@@ -3,9 +3,9 @@
 //   S = e^g S,   g = rate * log(1 + e^(decay + decay_bias))
 //   S = S + k (sigmoid(update) (v - S^T k))^T
 //   out = S^T q
-// with k the key and q the query at length 1 (x / sqrt(|x|^2 + 1e-6)), q times scale. Value heads h of one key head
-// follow each other: they take key head h / (num_value_heads / num_key_heads). The state is that of all value heads,
-// [num_value_heads, key_dim, value_dim] floats from state_offset on.
+// with k the key and q the query at length 1 (x / sqrt(|x|^2 + 1e-6)), q times scale. Value head h takes key head
+// h / (num_value_heads / num_key_heads), or with heads_in_turns h % num_key_heads. The state is that of all value
+// heads, [num_value_heads, key_dim, value_dim] floats from state_offset on.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct DeltaRuleArgs {
   int32_t num_value_heads = 0;  // a multiple of it
   int32_t key_dim = 0;          // up to kMostDeltaKeyDim
   int32_t value_dim = 0;
+  bool heads_in_turns = false;
   const float* queries = nullptr;  // [num_tokens, num_key_heads, key_dim], tokens token_stride floats apart
   const float* keys = nullptr;     // the same
   const float* values = nullptr;   // [num_tokens, num_value_heads, value_dim], the same
@@ -37,7 +38,10 @@ struct DeltaRuleArgs {
   float scale = 1.0f;                   // of queries; usually 1 / sqrt(key_dim)
   float* out = nullptr;                 // [num_tokens, num_value_heads, value_dim], dense
 
-  int64_t head_size() const { return int64_t{key_dim} * value_dim; }
+  constexpr int64_t key_head_of(int64_t value_head) const {
+    return heads_in_turns ? value_head % num_key_heads : value_head / (num_value_heads / num_key_heads);
+  }
+  constexpr int64_t head_size() const { return int64_t{key_dim} * value_dim; }
   int64_t state_size() const { return num_value_heads * head_size(); }
 };
 

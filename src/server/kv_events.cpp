@@ -97,7 +97,7 @@ void pack_extra_keys(const KvCacheEvent& event, Packer& packer) {
   }
 }
 
-void pack_event(const KvCacheEvent& event, int32_t block_size, Packer& packer) {
+void pack_event(const KvCacheEvent& event, Packer& packer) {
   const auto pack_hashes = [&] {
     packer.array(event.hashes.size());
     for (const uint64_t hash : event.hashes) packer.number(hash);
@@ -110,7 +110,7 @@ void pack_event(const KvCacheEvent& event, int32_t block_size, Packer& packer) {
       event.parent ? packer.number(*event.parent) : packer.nil();
       packer.array(event.tokens.size());
       for (const TokenId token : event.tokens) packer.number(static_cast<uint64_t>(token));
-      packer.number(static_cast<uint64_t>(block_size));
+      packer.number(event.tokens.size() / std::max<size_t>(event.hashes.size(), 1));  // tokens of a block
       event.adapter == 0 ? packer.nil() : packer.number(static_cast<uint64_t>(event.adapter));
       packer.text(name_of(event.medium));
       event.adapter_name.empty() ? packer.nil() : packer.text(event.adapter_name);
@@ -209,12 +209,12 @@ Result<KvEventsConfig> KvEventsConfig::parse(const std::string& text) {
   return config;
 }
 
-std::string encode_kv_events(const std::vector<KvCacheEvent>& events, double seconds, int32_t block_size) {
+std::string encode_kv_events(const std::vector<KvCacheEvent>& events, double seconds) {
   Packer packer;
   packer.array(3);
   packer.real(seconds);
   packer.array(events.size());
-  for (const KvCacheEvent& event : events) pack_event(event, block_size, packer);
+  for (const KvCacheEvent& event : events) pack_event(event, packer);
   packer.number(0);  // there is one engine behind a server
   return packer.take();
 }
@@ -406,8 +406,7 @@ void KvEventPublisher::publish(std::vector<KvCacheEvent> events) {
     return;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  boost::asio::post(impl_->context, [impl = impl_.get(),
-                                     payload = encode_kv_events(events, seconds, impl_->config.block_size)]() mutable {
+  boost::asio::post(impl_->context, [impl = impl_.get(), payload = encode_kv_events(events, seconds)]() mutable {
     --impl->queued;
     impl->send(std::move(payload));
   });

@@ -27,14 +27,13 @@ struct KvEventsConfig {
   // Batches that may wait to be sent to anybody; what is more nobody gets, and the sequence shows a gap.
   size_t max_queue_size = 100'000;
   std::string topic;
-  int32_t block_size = 16;  // told with every block
 
   // A JSON object with vLLM's members. Errors: invalid_argument, which names the member.
   static Result<KvEventsConfig> parse(const std::string& text);
 };
 
 // The bytes of a batch: [seconds, [event, ...], data-parallel rank].
-std::string encode_kv_events(const std::vector<KvCacheEvent>& events, double seconds, int32_t block_size);
+std::string encode_kv_events(const std::vector<KvCacheEvent>& events, double seconds);
 
 class KvEventPublisher {
  public:

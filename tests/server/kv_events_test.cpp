@@ -107,24 +107,25 @@ std::vector<std::string> first_message(KvEventPublisher& publisher, Peer& peer) 
 }
 
 TEST(KvEvents, ABatchIsVllmsArrayInMessagePack) {
-  KvCacheEvent event{.hashes = {7, 0x1'0000'0000}, .parent = 300, .tokens = {1, 200, 70'000}};
-  EXPECT_EQ(encode_kv_events({event}, 1.5, 16),
-            std::string("\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91", 11) +
-                "\x99\xab"
-                "BlockStored" +
-                std::string("\x92\x07\xcf\0\0\0\1\0\0\0\0\xcd\x01\x2c\x93\x01\xcc\xc8\xce\0\1\x11\x70\x10\xc0", 25) +
-                "\xa3GPU\xc0\xc0" + std::string("\0", 1));
+  KvCacheEvent event{.hashes = {7, 0x1'0000'0000}, .parent = 300, .tokens = {1, 200, 70'000, 5}};
+  EXPECT_EQ(
+      encode_kv_events({event}, 1.5),
+      std::string("\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91", 11) +
+          "\x99\xab"
+          "BlockStored" +
+          std::string("\x92\x07\xcf\0\0\0\1\0\0\0\0\xcd\x01\x2c\x94\x01\xcc\xc8\xce\0\1\x11\x70\x05\x02\xc0", 26) +
+          "\xa3GPU\xc0\xc0" + std::string("\0", 1));
   event = {.kind = KvCacheEvent::Kind::kRemoved, .medium = KvCacheEvent::Medium::kHostMemory, .hashes = {1}};
-  EXPECT_THAT(encode_kv_events({event}, 0, 16), HasSubstr("\x93\xac"
-                                                          "BlockRemoved\x91\x01\xa3"
-                                                          "CPU"));
-  EXPECT_THAT(encode_kv_events({{.kind = KvCacheEvent::Kind::kCleared}}, 0, 16), HasSubstr("\x91\xb0"
-                                                                                           "AllBlocksCleared"));
+  EXPECT_THAT(encode_kv_events({event}, 0), HasSubstr("\x93\xac"
+                                                      "BlockRemoved\x91\x01\xa3"
+                                                      "CPU"));
+  EXPECT_THAT(encode_kv_events({{.kind = KvCacheEvent::Kind::kCleared}}, 0), HasSubstr("\x91\xb0"
+                                                                                       "AllBlocksCleared"));
   event = {.hashes = {1, 2}, .tokens = {3, 4}, .adapter = 5, .adapter_name = "ad", .salt = "s"};
-  EXPECT_THAT(encode_kv_events({event}, 0, 1), HasSubstr("\x01\x05\xa3GPU\xa2"
-                                                         "ad\x92\x92\xa2"
-                                                         "ad\xa1s\x91\xa2"
-                                                         "ad"));
+  EXPECT_THAT(encode_kv_events({event}, 0), HasSubstr("\x01\x05\xa3GPU\xa2"
+                                                      "ad\x92\x92\xa2"
+                                                      "ad\xa1s\x91\xa2"
+                                                      "ad"));
 }
 
 TEST(KvEvents, SubscribersGetTopicSequenceAndBatch) {

@@ -88,7 +88,7 @@ float softplus(float x) {
 // Tokens [first, first + count) of the batch, of one value head.
 void take_tokens(const DeltaRuleArgs& args, int64_t head, int64_t first, int64_t count, float* state,
                  const Kernels& kernels) {
-  const int64_t key_head = head / (args.num_value_heads / args.num_key_heads);
+  const int64_t key_head = args.key_head_of(head);
   std::array<float, kDeltaTokens> fades;
   std::array<float, kDeltaTokens> updates;
   for (int64_t done = 0; done < count; done += kDeltaTokens) {

@@ -103,7 +103,7 @@ __global__ void delta_rule_kernel(DeltaRuleArgs args) {
   const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x / kParts;
   const bool has_column = column < args.value_dim;
   const int64_t head = blockIdx.y;
-  const int64_t key_head = head / (args.num_value_heads / args.num_key_heads);
+  const int64_t key_head = args.key_head_of(head);
   const int64_t head_state = args.state_offset + head * args.head_size() + column;
   for (int64_t s = blockIdx.z; s < args.runs.num_sequences; s += gridDim.z) {
     const DeviceRun run(args.runs, s);

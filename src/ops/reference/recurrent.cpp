@@ -27,7 +27,7 @@ std::vector<double> at_length_one(const float* x, int64_t size) {
 
 // One token of one value head: reads and changes its state, [key_dim, value_dim].
 void take_token(const DeltaRuleArgs& args, int64_t token, int64_t head, float* state) {
-  const int64_t key_head = head / (args.num_value_heads / args.num_key_heads);
+  const int64_t key_head = args.key_head_of(head);
   const std::vector<double> key =
       at_length_one(args.keys + token * args.token_stride + key_head * args.key_dim, args.key_dim);
   const std::vector<double> query =
