@@ -357,6 +357,21 @@ class Families:
         return found | {"num_local_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
                         "intermediate_size": self.one(32, 96)}
 
+    def granitemoeshared(self):
+        return self.granitemoe() | {"shared_intermediate_size": self.one(32, 50)}
+
+    def granitemoehybrid(self):
+        found = self.granitemoe() | {"shared_intermediate_size": self.one(32, 50), "hidden_act": "silu",
+                                     "position_embedding_type": self.one("rope", "nope", None)}
+        inner = 2 * found["hidden_size"]
+        heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
+        layers = found["num_hidden_layers"]
+        found |= {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
+                  "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
+                  "mamba_conv_bias": self.one(True, False), "mamba_proj_bias": self.one(True, False), "mamba_chunk_size": 16,
+                  "layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
+        return found | self.maybe(0.3, num_local_experts=0)
+
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
                             embedding_multiplier=self.one(1.0, 6.0), residual_multiplier=self.one(0.22, 0.5, 1.0),

@@ -41,6 +41,11 @@ DELTA_NETS = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "linea
               "linear_conv_kernel_dim": 4, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}}
 MANY_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 16}
 FAMILIES = {
+    "granitemoehybrid": {**WHOLE_HEADS, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
+                         "shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 12,
+                         "mamba_n_groups": 1, "mamba_expand": 2, "embedding_multiplier": 6.0, "residual_multiplier": 0.5,
+                         "attention_multiplier": 0.25, "logits_scaling": 4.0, "position_embedding_type": "nope",
+                         "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "qwen3_next": {**DELTA_NETS, **MANY_EXPERTS},
     "qwen3_5": {**DELTA_NETS, "vocab_size": 512},
     "qwen3_5_moe": {**DELTA_NETS, **MANY_EXPERTS},

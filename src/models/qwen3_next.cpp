@@ -6,7 +6,7 @@
 #include "models/moe_family.h"
 #include "models/qwen_vl.h"
 #include "nn/gated_delta_net.h"
-#include "ops/delta_rule.h"
+#include "ops/recurrence.h"
 #include "ops/short_conv.h"
 
 namespace quire::models {
@@ -51,7 +51,7 @@ Status read_delta_net(const boost::json::object& config, ModelConfig& out) {
   };
   QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, size("linear_num_key_heads", 16, 1, 1 << 16));
   QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, size("linear_num_value_heads", 32, 1, 1 << 16));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, size("linear_key_head_dim", 128, 1, ops::kMostDeltaKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, size("linear_key_head_dim", 128, 1, ops::kMostRecurrenceKeyDim));
   QUIRE_ASSIGN_OR_RETURN(const int64_t value_dim, size("linear_value_head_dim", 128, 1, kMostHeadDim));
   QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, size("linear_conv_kernel_dim", 4, 2, ops::kMostConvTokens));
   if (value_heads % key_heads != 0) {
@@ -100,7 +100,7 @@ Result<ModelConfig> read_gguf_hybrid(const GgufReader& reader, const GgufDecoder
   set_attention_interval(interval, out);
   QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, reader.integer("ssm.group_count", 1, 1 << 16));
   QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, reader.integer("ssm.time_step_rank", 1, 1 << 16));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, reader.integer("ssm.state_size", 1, ops::kMostDeltaKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, reader.integer("ssm.state_size", 1, ops::kMostRecurrenceKeyDim));
   QUIRE_ASSIGN_OR_RETURN(const int64_t values, reader.integer("ssm.inner_size", 1, 1 << 24));
   QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer("ssm.conv_kernel", 2, ops::kMostConvTokens));
   if (value_heads % key_heads != 0 || values % value_heads != 0 || values / value_heads > kMostHeadDim) {

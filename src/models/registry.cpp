@@ -23,6 +23,7 @@
 #include "models/gpt2.h"
 #include "models/gpt_oss.h"
 #include "models/granite.h"
+#include "models/granite_hybrid.h"
 #include "models/granite_moe.h"
 #include "models/llama.h"
 #include "models/minimax_m2.h"
@@ -92,6 +93,8 @@ constexpr Entry kFamilies[] = {
     {"Qwen3MoeForCausalLM", kQwen3MoeFamily},
     {"GraniteForCausalLM", kGraniteFamily},
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
+    {"GraniteMoeHybridForCausalLM", kGraniteHybridFamily},
+    {"GraniteMoeSharedForCausalLM", kGraniteSharedFamily},
     {"LlamaForCausalLM", kLlamaFamily},
     {"MiniMaxM2ForCausalLM", kMinimaxM2Family},
     {"MinistralForCausalLM", kMistralFamily},

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "nn/conv_taps.h"
+
 namespace quire::nn {
 namespace {
 
@@ -111,20 +113,7 @@ void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
   const DeltaNetConfig& sizes = options_.sizes;
   const int64_t all =
       int64_t{sizes.num_value_heads} * sizes.value_head_dim + 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim;
-  // GGUF leaves out the dimension of one.
-  const std::string conv = prefix + ".conv1d.weight";
-  const int64_t kernel = sizes.conv_kernel;
-  const Shape flat{all, kernel};
-  const std::vector<float> stored =
-      loader.floats(loader.weight({conv, loader.has_shape(conv, flat) ? flat : Shape{all, 1, kernel}}));
-  std::vector<float> turned;  // by taps, of this rank's channels
-  for (int64_t tap = 0; tap < kernel && !stored.empty(); ++tap) {
-    for (const Range& range : channels()) {
-      for (int64_t c = range.first; c < range.end(); ++c)
-        turned.push_back(stored[static_cast<size_t>(c * kernel + tap)]);
-    }
-  }
-  conv_ = {loader, turned};
+  conv_ = {loader, conv_taps(loader, prefix + ".conv1d.weight", all, sizes.conv_kernel, channels())};
   const bool is_rate = loader.has(prefix + ".A");
   const std::string rate_name = prefix + (is_rate ? ".A" : ".A_log");
   std::vector<float> rates = taken_of(loader.vector(rate_name, sizes.num_value_heads), {share_.heads});
@@ -159,25 +148,26 @@ void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer,
                           .out = mixed.floats(),
                           .out_stride = mixed.row_stride});
   const ops::View heads = step.workspace.take(n, value_size());
-  step(ops::DeltaRuleArgs{.runs = runs,
-                          .state_offset = conv_state_size(),
-                          .num_tokens = n,
-                          .num_key_heads = static_cast<int32_t>(num_key_heads()),
-                          .num_value_heads = static_cast<int32_t>(num_value_heads()),
-                          .key_dim = sizes.key_head_dim,
-                          .value_dim = sizes.value_head_dim,
-                          .heads_in_turns = sizes.heads_in_turns,
-                          .queries = mixed.columns(0, key_size()).strided_floats(),
-                          .keys = mixed.columns(key_size(), key_size()).strided_floats(),
-                          .values = mixed.columns(2 * key_size(), value_size()).strided_floats(),
-                          .token_stride = mixed.row_stride,
-                          .updates = updates.strided_floats(),
-                          .decays = decays.strided_floats(),
-                          .gate_stride = projected.row_stride,
-                          .rates = rates_.data(),
-                          .decay_biases = decay_biases_.data(),
-                          .scale = 1.0F / std::sqrt(static_cast<float>(sizes.key_head_dim)),
-                          .out = heads.floats()});
+  step(ops::RecurrenceArgs{.runs = runs,
+                           .state_offset = conv_state_size(),
+                           .num_tokens = n,
+                           .num_key_heads = static_cast<int32_t>(num_key_heads()),
+                           .num_value_heads = static_cast<int32_t>(num_value_heads()),
+                           .key_dim = sizes.key_head_dim,
+                           .value_dim = sizes.value_head_dim,
+                           .heads_in_turns = sizes.heads_in_turns,
+                           .queries = mixed.columns(0, key_size()).strided_floats(),
+                           .keys = mixed.columns(key_size(), key_size()).strided_floats(),
+                           .values = mixed.columns(2 * key_size(), value_size()).strided_floats(),
+                           .token_stride = mixed.row_stride,
+                           .updates = updates.strided_floats(),
+                           .decays = decays.strided_floats(),
+                           .gate_stride = projected.row_stride,
+                           .rates = rates_.data(),
+                           .decay_biases = decay_biases_.data(),
+                           .normalises = true,
+                           .scale = 1.0F / std::sqrt(static_cast<float>(sizes.key_head_dim)),
+                           .out = heads.floats()});
   step(ops::RmsNormArgs{.hidden = heads.floats(),
                         .weight = norm_.data(),
                         .eps = static_cast<float>(options_.norm_eps),

@@ -9,7 +9,6 @@
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
-#include "ops/delta_rule.h"
 #include "ops/edit_logits.h"
 #include "ops/embedding.h"
 #include "ops/gate.h"
@@ -25,6 +24,7 @@
 #include "ops/paged_attention.h"
 #include "ops/place_tokens.h"
 #include "ops/prepare_heads.h"
+#include "ops/recurrence.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
@@ -44,7 +44,7 @@ using ProductOps = OpList<LinearArgs, GatedLinearArgs, LowRankArgs, AdaptedLinea
 // Heads, their cache and attention.
 using AttentionOps = OpList<RopeArgs, PrepareHeadsArgs, CopyHeadsArgs, KvWriteArgs, PagedAttentionArgs, CopyBlocksArgs>;
 // Layers that read a text into a state.
-using RecurrentOps = OpList<ShortConvArgs, DeltaRuleArgs>;
+using RecurrentOps = OpList<ShortConvArgs, RecurrenceArgs>;
 // Mixtures of experts.
 using ExpertOps = OpList<MoeRoutingArgs, GroupedLinearArgs, ClampedSwigluArgs, MoeCombineArgs>;
 // Logits and tokens.

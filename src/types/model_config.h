@@ -108,6 +108,20 @@ struct DeltaNetConfig {
   bool heads_in_turns = false;
 };
 
+// What families say of layers of Mamba 2 in the place of attention (Dao and Gu, 2024).
+struct Mamba2Config {
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;
+  int32_t state_size = 0;   // numbers that a token is written to and read by
+  int32_t num_groups = 1;   // of heads that share those
+  int32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  bool conv_bias = false;
+  bool projection_bias = false;
+  double least_step = 0;
+  double most_step = 0;                  // 0: no bound
+  int64_t shared_intermediate_size = 0;  // of Granite's dense block, beside its experts or alone
+};
+
 // What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
@@ -145,7 +159,7 @@ struct ModelConfig {
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config, DeltaNetConfig>
+               Gemma4Config, DeltaNetConfig, Mamba2Config>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

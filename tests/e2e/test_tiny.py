@@ -295,6 +295,12 @@ class Qwen35(Tiny, harness.ServerTest):
     name = "qwen3_5"
 
 
+class GraniteHybrid(Tiny, harness.ServerTest):
+    """Layers of Mamba and one of attention without positions, experts and a dense block."""
+
+    name = "granitemoehybrid"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -1,6 +1,7 @@
 // Ops that read a text into a state: against the reference, and the same bits however a text is cut into runs.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "ops/reference/reference_backend.h"
@@ -180,7 +181,7 @@ TEST_P(RecurrentTest, AConvolutionGoesOnFromTheInputsBefore) {
   }
 }
 
-TEST_P(RecurrentTest, TheDeltaRuleGoesOnFromItsState) {
+TEST_P(RecurrentTest, ARecurrenceGoesOnFromItsState) {
   struct Sizes {
     int32_t key_heads;
     int32_t value_heads;
@@ -190,51 +191,60 @@ TEST_P(RecurrentTest, TheDeltaRuleGoesOnFromItsState) {
   Random random(72);
   for (const Sizes& sizes :
        {Sizes{1, 1, 1, 1}, Sizes{2, 4, 8, 12}, Sizes{1, 3, 33, 70}, Sizes{2, 2, 128, 128}, Sizes{1, 2, 200, 35}}) {
-    SCOPED_TRACE(::testing::Message() << sizes.key_heads << " key heads of " << sizes.key_dim << ", "
-                                      << sizes.value_heads << " value heads of " << sizes.value_dim);
-    const int64_t keys = int64_t{sizes.key_heads} * sizes.key_dim;
-    const int64_t values = int64_t{sizes.value_heads} * sizes.value_dim;
-    const int64_t width = 2 * keys + values;
-    const std::vector<float> heads = random.normals(50 * width);
-    const std::vector<float> gates = random.normals(int64_t{50} * 2 * sizes.value_heads, 2.0F);
-    std::vector<float> rates = random.normals(sizes.value_heads);
-    for (float& rate : rates) rate = -0.02F - 0.3F * rate * rate;
-    const std::vector<float> biases = random.normals(sizes.value_heads);
-    compare(
-        [&](Backend& backend, int32_t most) {
-          constexpr int64_t kOffset = 4;
-          States states(kTextLengths, sizes.value_heads * int64_t{sizes.key_dim} * sizes.value_dim + kOffset);
-          TextOutcome outcome;
-          outcome.out.resize(static_cast<size_t>(50 * values));
-          states.walk(most, [&](const StateRuns& runs, const std::vector<int64_t>& rows) {
-            const std::vector<float> some = taken_rows(heads, rows, width);
-            const std::vector<float> own_gates = taken_rows(gates, rows, 2 * sizes.value_heads);
-            std::vector<float> out(rows.size() * static_cast<size_t>(values));
-            backend(DeltaRuleArgs{.runs = runs,
-                                  .state_offset = kOffset,
-                                  .num_tokens = std::ssize(rows),
-                                  .num_key_heads = sizes.key_heads,
-                                  .num_value_heads = sizes.value_heads,
-                                  .key_dim = sizes.key_dim,
-                                  .value_dim = sizes.value_dim,
-                                  .queries = some.data(),
-                                  .keys = some.data() + keys,
-                                  .values = some.data() + 2 * keys,
-                                  .token_stride = width,
-                                  .updates = own_gates.data(),
-                                  .decays = own_gates.data() + sizes.value_heads,
-                                  .gate_stride = 2 * sizes.value_heads,
-                                  .rates = rates.data(),
-                                  .decay_biases = biases.data(),
-                                  .scale = 0.3F,
-                                  .out = out.data()});
-            backend.synchronise();
-            put_rows(out, rows, values, outcome.out);
-          });
-          outcome.add_states(states, kTextLengths);
-          return outcome;
-        },
-        2e-5);
+    for (const bool corrects : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << "delta rule " << corrects << ", " << sizes.key_heads << " key heads of "
+                                        << sizes.key_dim << ", " << sizes.value_heads << " value heads of "
+                                        << sizes.value_dim);
+      const int64_t keys = int64_t{sizes.key_heads} * sizes.key_dim;
+      const int64_t values = int64_t{sizes.value_heads} * sizes.value_dim;
+      const int64_t width = 2 * keys + values;
+      const std::vector<float> heads = random.normals(50 * width);
+      const std::vector<float> gates = random.normals(int64_t{50} * 2 * sizes.value_heads, 2.0F);
+      std::vector<float> rates = random.normals(sizes.value_heads);
+      for (float& rate : rates) rate = -0.02F - 0.3F * rate * rate;
+      const std::vector<float> biases = random.normals(sizes.value_heads);
+      const std::vector<float> skips = random.normals(sizes.value_heads);
+      compare(
+          [&](Backend& backend, int32_t most) {
+            constexpr int64_t kOffset = 4;
+            States states(kTextLengths, sizes.value_heads * int64_t{sizes.key_dim} * sizes.value_dim + kOffset);
+            TextOutcome outcome;
+            outcome.out.resize(static_cast<size_t>(50 * values));
+            states.walk(most, [&](const StateRuns& runs, const std::vector<int64_t>& rows) {
+              const std::vector<float> some = taken_rows(heads, rows, width);
+              const std::vector<float> own_gates = taken_rows(gates, rows, 2 * sizes.value_heads);
+              std::vector<float> out(rows.size() * static_cast<size_t>(values));
+              backend(RecurrenceArgs{.runs = runs,
+                                     .state_offset = kOffset,
+                                     .num_tokens = std::ssize(rows),
+                                     .num_key_heads = sizes.key_heads,
+                                     .num_value_heads = sizes.value_heads,
+                                     .key_dim = sizes.key_dim,
+                                     .value_dim = sizes.value_dim,
+                                     .heads_in_turns = sizes.key_dim == 8,
+                                     .queries = some.data(),
+                                     .keys = some.data() + keys,
+                                     .values = some.data() + 2 * keys,
+                                     .token_stride = width,
+                                     .updates = corrects ? own_gates.data() : nullptr,
+                                     .decays = own_gates.data() + sizes.value_heads,
+                                     .gate_stride = 2 * sizes.value_heads,
+                                     .rates = rates.data(),
+                                     .decay_biases = biases.data(),
+                                     .least_step = corrects ? 0.0F : 0.1F,
+                                     .most_step = corrects ? std::numeric_limits<float>::infinity() : 1.5F,
+                                     .normalises = corrects,
+                                     .scale = 0.3F,
+                                     .skips = corrects ? nullptr : skips.data(),
+                                     .out = out.data()});
+              backend.synchronise();
+              put_rows(out, rows, values, outcome.out);
+            });
+            outcome.add_states(states, kTextLengths);
+            return outcome;
+          },
+          2e-5);
+    }
   }
 }
 

@@ -61,7 +61,7 @@ class DryBackend : public ops::Backend {
   void run(const ops::ActivationArgs&) override {}
   void run(const ops::GateArgs&) override {}
   void run(const ops::ShortConvArgs&) override {}
-  void run(const ops::DeltaRuleArgs&) override {}
+  void run(const ops::RecurrenceArgs&) override {}
   void run(const ops::GatherRowsArgs&) override {}
   void run(const ops::CopyHeadsArgs&) override {}
   // What later ops check must be there, whatever the logits are.

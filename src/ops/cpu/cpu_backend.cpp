@@ -188,7 +188,7 @@ class CpuBackend final : public Backend {
   }
 
   void run(const ShortConvArgs& args) override { convolve(args, kernels_, pool_); }
-  void run(const DeltaRuleArgs& args) override { apply_delta_rule(args, kernels_, pool_); }
+  void run(const RecurrenceArgs& args) override { apply_recurrence(args, kernels_, pool_); }
 
   void run(const GatherRowsArgs& args) override {
     for_each_row(args.num_rows, args.size, [&](int64_t i) {

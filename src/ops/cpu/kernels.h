@@ -110,25 +110,28 @@ struct ConvRun {
   int64_t out_stride;
 };
 
-// Tokens of a DeltaRun, at most.
-inline constexpr int64_t kDeltaTokens = 16;
-inline constexpr int32_t kMostDeltaKey = 256;
+// Tokens of a RecurrenceRun, at most.
+inline constexpr int64_t kRecurrenceTokens = 16;
+inline constexpr int32_t kMostRecurrenceKey = 256;
 
-// The gated delta rule of one head over some tokens (ops/delta_rule.h).
-struct DeltaRun {
+// A linear recurrence of one head over some tokens (ops/recurrence.h).
+struct RecurrenceRun {
   float* state;          // [key_dim, value_dim]
   const float* queries;  // [num_tokens, key_dim], tokens token_stride apart
   const float* keys;     // the same
   const float* values;   // [num_tokens, value_dim], the same
   int64_t token_stride;
   int64_t num_tokens;
-  int32_t key_dim;  // up to kMostDeltaKey
+  int32_t key_dim;  // up to kMostRecurrenceKey
   int32_t value_dim;
-  const float* fades;    // [num_tokens], e^g
-  const float* updates;  // [num_tokens], how much of what is missing is added
-  float scale;           // of queries at length one
+  const float* fades;  // [num_tokens], what is left of the state
+  const float* gains;  // [num_tokens], of what is added
+  bool corrects;       // that is what is missing at the key, else the value
+  bool normalises;     // keys and queries to length one
   float norm_eps;
-  float* out;  // [num_tokens, value_dim], tokens out_stride apart
+  float scale;  // of queries
+  float skip;   // of values, added to the output
+  float* out;   // [num_tokens, value_dim], tokens out_stride apart
   int64_t out_stride;
 };
 
@@ -249,7 +252,7 @@ struct Kernels {
   // See ops/scale.h.
   void (*scale)(float* values, float factor, float soft_cap, int64_t size);
   void (*convolve)(const ConvRun& run);
-  void (*delta_rule)(const DeltaRun& run);
+  void (*recurrence)(const RecurrenceRun& run);
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
   void (*moe_combine)(const MoeCombineWork& work, int64_t size, float* out);
   void (*low_rank_shrink)(const LowRankShrink& work);

@@ -69,7 +69,7 @@ void convolve_channels(const ShortConvArgs& args, const StateRun& run, int64_t f
 }
 
 // The state of a head in the block where the run goes on is that of the block before, or zeros.
-void begin_block(const DeltaRuleArgs& args, int64_t head, const float* before, float* state) {
+void begin_block(const RecurrenceArgs& args, int64_t head, const float* before, float* state) {
   const int64_t size = args.head_size();
   if (before == state) return;
   float* to = state + args.state_offset + head * size;
@@ -86,20 +86,22 @@ float softplus(float x) {
 }
 
 // Tokens [first, first + count) of the batch, of one value head.
-void take_tokens(const DeltaRuleArgs& args, int64_t head, int64_t first, int64_t count, float* state,
+void take_tokens(const RecurrenceArgs& args, int64_t head, int64_t first, int64_t count, float* state,
                  const Kernels& kernels) {
   const int64_t key_head = args.key_head_of(head);
-  std::array<float, kDeltaTokens> fades;
-  std::array<float, kDeltaTokens> updates;
-  for (int64_t done = 0; done < count; done += kDeltaTokens) {
+  std::array<float, kRecurrenceTokens> fades;
+  std::array<float, kRecurrenceTokens> gains;
+  for (int64_t done = 0; done < count; done += kRecurrenceTokens) {
     const int64_t token = first + done;
-    const int64_t piece = std::min(kDeltaTokens, count - done);
+    const int64_t piece = std::min(kRecurrenceTokens, count - done);
     for (int64_t t = 0; t < piece; ++t) {
       const int64_t at = (token + t) * args.gate_stride + head;
-      fades[static_cast<size_t>(t)] = std::exp(args.rates[head] * softplus(args.decays[at] + args.decay_biases[head]));
-      updates[static_cast<size_t>(t)] = 1 / (1 + std::exp(-args.updates[at]));
+      const float step =
+          std::clamp(softplus(args.decays[at] + args.decay_biases[head]), args.least_step, args.most_step);
+      fades[static_cast<size_t>(t)] = std::exp(args.rates[head] * step);
+      gains[static_cast<size_t>(t)] = args.updates == nullptr ? step : 1 / (1 + std::exp(-args.updates[at]));
     }
-    kernels.delta_rule({.state = state + args.state_offset + head * args.head_size(),
+    kernels.recurrence({.state = state + args.state_offset + head * args.head_size(),
                         .queries = args.queries + token * args.token_stride + key_head * args.key_dim,
                         .keys = args.keys + token * args.token_stride + key_head * args.key_dim,
                         .values = args.values + token * args.token_stride + head * args.value_dim,
@@ -108,9 +110,12 @@ void take_tokens(const DeltaRuleArgs& args, int64_t head, int64_t first, int64_t
                         .key_dim = args.key_dim,
                         .value_dim = args.value_dim,
                         .fades = fades.data(),
-                        .updates = updates.data(),
+                        .gains = gains.data(),
+                        .corrects = args.updates != nullptr,
+                        .normalises = args.normalises,
+                        .norm_eps = kRecurrenceNormEps,
                         .scale = args.scale,
-                        .norm_eps = kDeltaNormEps,
+                        .skip = args.skips == nullptr ? 0 : args.skips[head],
                         .out = args.out + (token * args.num_value_heads + head) * args.value_dim,
                         .out_stride = int64_t{args.num_value_heads} * args.value_dim});
   }
@@ -127,7 +132,7 @@ void convolve(const ShortConvArgs& args, const Kernels& kernels, ThreadPool& poo
   });
 }
 
-void apply_delta_rule(const DeltaRuleArgs& args, const Kernels& kernels, ThreadPool& pool) {
+void apply_recurrence(const RecurrenceArgs& args, const Kernels& kernels, ThreadPool& pool) {
   pool.parallel_for(args.runs.num_sequences * args.num_value_heads, [&](int64_t task, int) {
     const StateRun run(args.runs, task / args.num_value_heads);
     const int64_t head = task % args.num_value_heads;

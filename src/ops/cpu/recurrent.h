@@ -3,12 +3,12 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/kernels.h"
-#include "ops/delta_rule.h"
+#include "ops/recurrence.h"
 #include "ops/short_conv.h"
 
 namespace quire::ops::cpu {
 
 void convolve(const ShortConvArgs& args, const Kernels& kernels, ThreadPool& pool);
-void apply_delta_rule(const DeltaRuleArgs& args, const Kernels& kernels, ThreadPool& pool);
+void apply_recurrence(const RecurrenceArgs& args, const Kernels& kernels, ThreadPool& pool);
 
 }  // namespace quire::ops::cpu

@@ -35,42 +35,49 @@ void convolve_lanes(const ConvRun& run, int64_t first, int64_t count) {
   }
 }
 
-// x at length one, times `scale`.
-void norm_vector(const float* x, int32_t size, float eps, float scale, float* out) {
+// x, at length one if it is normalised, times `scale`.
+void take_vector(const RecurrenceRun& run, const float* x, float scale, float* out) {
+  const int32_t size = run.key_dim;
+  if (!run.normalises) {
+    for (int32_t i = 0; i < size; ++i) out[i] = x[i] * scale;
+    return;
+  }
   FW squares = {};
   int32_t i = 0;
   for (; i + kWide <= size; i += kWide) squares = fma(load_wide(x + i), load_wide(x + i), squares);
   if (i < size) squares = fma(load_some(x + i, size - i), load_some(x + i, size - i), squares);
-  const float factor = scale / std::sqrt(sum(squares) + eps);
+  const float factor = scale / std::sqrt(sum(squares) + run.norm_eps);
   for (i = 0; i < size; ++i) out[i] = x[i] * factor;
 }
 
 // The tokens of a piece, their keys and queries as the rule takes them.
-struct DeltaVectors {
-  alignas(64) float keys[kDeltaTokens][kMostDeltaKey];
-  alignas(64) float queries[kDeltaTokens][kMostDeltaKey];
+struct RecurrenceVectors {
+  alignas(64) float keys[kRecurrenceTokens][kMostRecurrenceKey];
+  alignas(64) float queries[kRecurrenceTokens][kMostRecurrenceKey];
 };
 
 // kVectors * kWide columns of the state from `first` on, or `count` of them, over all tokens: they stay in the first
 // cache.
 template <int kVectors>
-void take_columns(const DeltaRun& run, const DeltaVectors& vectors, int64_t first, int64_t count) {
+void take_columns(const RecurrenceRun& run, const RecurrenceVectors& vectors, int64_t first, int64_t count) {
   const int64_t lanes = kVectors == 1 ? count : kWide;
   for (int64_t t = 0; t < run.num_tokens; ++t) {
     const float* key = vectors.keys[t];
     const float* query = vectors.queries[t];
     FW remembered[kVectors] = {};
     const float* row = run.state + first;
-    for (int32_t i = 0; i < run.key_dim; ++i, row += run.value_dim) {
+    for (int32_t i = 0; i < run.key_dim && run.corrects; ++i, row += run.value_dim) {
       const FW k = broadcast_wide(key[i]);
       for (int v = 0; v < kVectors; ++v) remembered[v] = fma(load_lanes(row + v * kWide, lanes), k, remembered[v]);
     }
     const float* value = run.values + t * run.token_stride + first;
     FW correction[kVectors];
+    FW out[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      correction[v] = (load_lanes(value + v * kWide, lanes) - remembered[v] * run.fades[t]) * run.updates[t];
+      const FW values = load_lanes(value + v * kWide, lanes);
+      correction[v] = (values - remembered[v] * run.fades[t]) * run.gains[t];
+      out[v] = values * run.skip;
     }
-    FW out[kVectors] = {};
     float* number = run.state + first;
     const FW fade = broadcast_wide(run.fades[t]);
     for (int32_t i = 0; i < run.key_dim; ++i, number += run.value_dim) {
@@ -96,11 +103,11 @@ void convolve(const ConvRun& run) {
   }
 }
 
-void delta_rule(const DeltaRun& run) {
-  DeltaVectors vectors;
+void recurrence(const RecurrenceRun& run) {
+  RecurrenceVectors vectors;
   for (int64_t t = 0; t < run.num_tokens; ++t) {
-    norm_vector(run.keys + t * run.token_stride, run.key_dim, run.norm_eps, 1, vectors.keys[t]);
-    norm_vector(run.queries + t * run.token_stride, run.key_dim, run.norm_eps, run.scale, vectors.queries[t]);
+    take_vector(run, run.keys + t * run.token_stride, 1, vectors.keys[t]);
+    take_vector(run, run.queries + t * run.token_stride, run.scale, vectors.queries[t]);
   }
   constexpr int kVectors = 4;
   int64_t column = 0;

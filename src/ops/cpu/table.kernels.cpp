@@ -18,7 +18,7 @@ Kernels make_kernels() {
       .add = add,
       .scale = scale,
       .convolve = convolve,
-      .delta_rule = delta_rule,
+      .recurrence = recurrence,
       .clamped_swiglu = clamped_swiglu,
       .moe_combine = moe_combine,
       .low_rank_shrink = low_rank_shrink,

@@ -20,6 +20,7 @@
 #include "ops/cuda/nccl.h"
 #include "ops/cuda/products.h"
 #include "ops/cuda/prompt_attention.h"
+#include "ops/cuda/recurrent.h"
 #include "ops/cuda/weights.h"
 #include "ops/quantise.h"
 #include "tensor/stored_values.h"
@@ -381,10 +382,10 @@ class CudaBackend final : public Backend {
   void run(const ShortConvArgs& args) override {
     start(convolve, args, args.num_tokens, {args.in, args.weight, args.bias, args.out, args.runs.cache.states});
   }
-  void run(const DeltaRuleArgs& args) override {
-    start(apply_delta_rule, args, args.num_tokens,
-          {args.queries, args.keys, args.values, args.updates, args.decays, args.rates, args.decay_biases, args.out,
-           args.runs.cache.states});
+  void run(const RecurrenceArgs& args) override {
+    start(apply_recurrence, args, args.num_tokens,
+          {args.queries, args.keys, args.values, args.updates, args.decays, args.rates, args.decay_biases, args.skips,
+           args.out, args.runs.cache.states});
   }
   void run(const MoeRoutingArgs& args) override {
     expect_reachable({args.logits, args.correction_bias, args.weights, args.rows, args.tokens, args.offsets});

@@ -10,7 +10,6 @@
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
-#include "ops/delta_rule.h"
 #include "ops/edit_logits.h"
 #include "ops/embedding.h"
 #include "ops/gate.h"
@@ -26,7 +25,6 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
-#include "ops/short_conv.h"
 #include "ops/top_logprobs.h"
 
 namespace quire::ops::cuda {
@@ -45,11 +43,6 @@ void rms_norm(const RmsNormArgs& args, cudaStream_t stream);
 void rope(const RopeArgs& args, cudaStream_t stream);
 void scale(const ScaleArgs& args, cudaStream_t stream);
 void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
-
-// --- recurrent.cu
-
-void convolve(const ShortConvArgs& args, cudaStream_t stream);
-void apply_delta_rule(const DeltaRuleArgs& args, cudaStream_t stream);
 
 // choose_tokens.cu; scratch: some 30 KiB a row that are at work together. REQUIRES: room for one.
 void choose_tokens(const ChooseTokensArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);

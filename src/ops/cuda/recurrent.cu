@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/cuda/device.cuh"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/recurrent.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -82,12 +82,13 @@ __device__ float sum_of_parts(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-// scale / |x|, the same in all threads.
-__device__ float factor_of(const float* x, int size, float scale) {
+// scale / |x|, or scale, the same in all threads.
+__device__ float factor_of(const float* x, int size, bool normalises, float scale) {
+  if (!normalises) return scale;
   float squares = 0;
   for (int i = static_cast<int>(threadIdx.x) % kWarp; i < size; i += kWarp) squares = fmaf(x[i], x[i], squares);
   for (int away = kWarp / 2; away > 0; away /= 2) squares += __shfl_xor_sync(kAllLanes, squares, away);
-  return scale / sqrtf(squares + kDeltaNormEps);
+  return scale / sqrtf(squares + kRecurrenceNormEps);
 }
 
 __device__ float softplus(float x) {
@@ -96,7 +97,7 @@ __device__ float softplus(float x) {
 
 // A block has kColumns columns of the state of one head of one sequence; kRows: of a thread, at most.
 template <int kRows>
-__global__ void delta_rule_kernel(DeltaRuleArgs args) {
+__global__ void recurrence_kernel(RecurrenceArgs args) {
   __shared__ float vectors[2][2][kRows * kParts];  // of the tokens in turn: key, query
   begin_kernel();
   const int part = static_cast<int>(threadIdx.x) % kParts;
@@ -126,24 +127,28 @@ __global__ void delta_rule_kernel(DeltaRuleArgs args) {
         query[i] = i < args.key_dim ? args.queries[at] : 0.0f;
       }
       __syncthreads();
-      const float key_factor = factor_of(key, args.key_dim, 1.0f);
-      const float query_factor = factor_of(query, args.key_dim, args.scale);
-      const float fade =
-          expf(args.rates[head] * softplus(args.decays[token * args.gate_stride + head] + args.decay_biases[head]));
-      const float update = 1.0f / (1.0f + expf(-args.updates[token * args.gate_stride + head]));
+      const float key_factor = factor_of(key, args.key_dim, args.normalises, 1.0f);
+      const float query_factor = factor_of(query, args.key_dim, args.normalises, args.scale);
+      const float decay = args.decays[token * args.gate_stride + head] + args.decay_biases[head];
+      const float step = fminf(fmaxf(softplus(decay), args.least_step), args.most_step);
+      const float fade = expf(args.rates[head] * step);
       float remembered = 0;
+      if (args.updates != nullptr) {
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) remembered = fmaf(state[r], key[r * kParts + part] * key_factor, remembered);
-      remembered = sum_of_parts(remembered) * fade;
+        for (int r = 0; r < kRows; ++r) remembered = fmaf(state[r], key[r * kParts + part] * key_factor, remembered);
+        remembered = sum_of_parts(remembered) * fade;
+      }
       const float value = has_column ? args.values[token * args.token_stride + head * args.value_dim + column] : 0.0f;
-      const float correction = update * (value - remembered);
+      const float gain =
+          args.updates == nullptr ? step : 1.0f / (1.0f + expf(-args.updates[token * args.gate_stride + head]));
+      const float correction = gain * (value - remembered);
       float out = 0;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         state[r] = fmaf(key[r * kParts + part] * key_factor, correction, state[r] * fade);
         out = fmaf(state[r], query[r * kParts + part] * query_factor, out);
       }
-      out = sum_of_parts(out);
+      out = sum_of_parts(out) + (args.skips == nullptr ? 0.0f : args.skips[head] * value);
       if (part == 0 && has_column) args.out[(token * args.num_value_heads + head) * args.value_dim + column] = out;
       if (!run.leaves(t) || !has_column) continue;
       float* left = run.state_at(run.begin + t) + head_state;
@@ -166,11 +171,11 @@ void convolve(const ShortConvArgs& args, cudaStream_t stream) {
          {ceil_div(args.num_channels, kThreads), sequences}, kThreads, 0, stream, args);
 }
 
-void apply_delta_rule(const DeltaRuleArgs& args, cudaStream_t stream) {
+void apply_recurrence(const RecurrenceArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return;
   const auto sequences = static_cast<unsigned>(std::min<int64_t>(args.runs.num_sequences, kMaxGrid));
   constexpr int kFewRows = 128 / kParts;
-  launch(args.key_dim <= 128 ? delta_rule_kernel<kFewRows> : delta_rule_kernel<kMostDeltaKeyDim / kParts>,
+  launch(args.key_dim <= 128 ? recurrence_kernel<kFewRows> : recurrence_kernel<kMostRecurrenceKeyDim / kParts>,
          {ceil_div(args.value_dim, kColumns), static_cast<unsigned>(args.num_value_heads), sequences}, kThreads, 0,
          stream, args);
 }

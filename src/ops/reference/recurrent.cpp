@@ -1,5 +1,6 @@
 #include "ops/reference/recurrent.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -17,8 +18,10 @@ std::vector<float> state_before(const StateRun& run, int64_t offset, int64_t siz
   return {before + offset, before + offset + size};
 }
 
-std::vector<double> at_length_one(const float* x, int64_t size) {
-  double squares = kDeltaNormEps;
+// A key or a query as the rule takes it.
+std::vector<double> vector_of(const RecurrenceArgs& args, const float* x, int64_t size) {
+  if (!args.normalises) return {x, x + size};
+  double squares = kRecurrenceNormEps;
   for (int64_t i = 0; i < size; ++i) squares += static_cast<double>(x[i]) * x[i];
   std::vector<double> out(x, x + size);
   for (double& value : out) value /= std::sqrt(squares);
@@ -26,23 +29,25 @@ std::vector<double> at_length_one(const float* x, int64_t size) {
 }
 
 // One token of one value head: reads and changes its state, [key_dim, value_dim].
-void take_token(const DeltaRuleArgs& args, int64_t token, int64_t head, float* state) {
+void take_token(const RecurrenceArgs& args, int64_t token, int64_t head, float* state) {
   const int64_t key_head = args.key_head_of(head);
   const std::vector<double> key =
-      at_length_one(args.keys + token * args.token_stride + key_head * args.key_dim, args.key_dim);
+      vector_of(args, args.keys + token * args.token_stride + key_head * args.key_dim, args.key_dim);
   const std::vector<double> query =
-      at_length_one(args.queries + token * args.token_stride + key_head * args.key_dim, args.key_dim);
+      vector_of(args, args.queries + token * args.token_stride + key_head * args.key_dim, args.key_dim);
   const float* value = args.values + token * args.token_stride + head * args.value_dim;
   const double decay = args.decays[token * args.gate_stride + head] + args.decay_biases[head];
-  const double fade = std::exp(args.rates[head] * std::log1p(std::exp(decay)));
-  const double update = sigmoid(args.updates[token * args.gate_stride + head]);
+  const double step = std::clamp<double>(std::log1p(std::exp(decay)), args.least_step, args.most_step);
+  const double fade = std::exp(args.rates[head] * step);
+  const double gain = args.updates == nullptr ? step : sigmoid(args.updates[token * args.gate_stride + head]);
+  const double skip = args.skips == nullptr ? 0 : args.skips[head];
   float* out = args.out + (token * args.num_value_heads + head) * args.value_dim;
   for (int64_t column = 0; column < args.value_dim; ++column) {
     double remembered = 0;
-    for (int64_t i = 0; i < args.key_dim; ++i)
+    for (int64_t i = 0; i < args.key_dim && args.updates != nullptr; ++i)
       remembered += fade * state[i * args.value_dim + column] * key[static_cast<size_t>(i)];
-    const double correction = update * (value[column] - remembered);
-    double sum = 0;
+    const double correction = gain * (value[column] - remembered);
+    double sum = skip * value[column];
     for (int64_t i = 0; i < args.key_dim; ++i) {
       float& number = state[i * args.value_dim + column];
       number = static_cast<float>(fade * number + key[static_cast<size_t>(i)] * correction);
@@ -82,7 +87,7 @@ void convolve(const ShortConvArgs& args) {
   }
 }
 
-void apply_delta_rule(const DeltaRuleArgs& args) {
+void apply_recurrence(const RecurrenceArgs& args) {
   for (int64_t s = 0; s < args.runs.num_sequences; ++s) {
     const StateRun run(args.runs, s);
     std::vector<float> states = state_before(run, args.state_offset, args.state_size());

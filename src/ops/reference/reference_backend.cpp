@@ -286,7 +286,7 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const ShortConvArgs& args) override { reference::convolve(args); }
-  void run(const DeltaRuleArgs& args) override { reference::apply_delta_rule(args); }
+  void run(const RecurrenceArgs& args) override { reference::apply_recurrence(args); }
 
   void run(const MoeRoutingArgs& args) override { reference::route(args); }
 

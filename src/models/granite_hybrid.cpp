@@ -1,0 +1,193 @@
+#include "models/granite_hybrid.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/config_reader.h"
+#include "models/decoder.h"
+#include "models/granite.h"
+#include "models/moe_family.h"
+#include "nn/mamba2.h"
+#include "ops/recurrence.h"
+#include "ops/short_conv.h"
+
+namespace quire::models {
+namespace {
+
+// What experts give, where there are any, and the block that every token takes.
+class ExpertsAndDense final : public nn::FeedForward {
+ public:
+  ExpertsAndDense(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t layer)
+      : dense_(loader,
+               {.gate_up = {{prefix + "shared_mlp.input_linear", 2 * shared_size(config)}},
+                .down = {prefix + "shared_mlp.output_linear", config.hidden_size}},
+               config.activation) {
+    if (config.moe.num_experts > 0) experts_ = sparse_or_dense(loader, prefix, config, layer);
+  }
+
+  DType input_dtype(const nn::StepContext& step) const override {
+    return experts_ == nullptr ? dense_.input_dtype(step) : DType::kF32;
+  }
+  void operator()(const nn::StepContext& step, const ops::ConstView& x, const ops::View& out) const override {
+    dense_(step, x, out);
+    if (experts_ == nullptr) return;
+    const int64_t mark = step.workspace.mark();
+    const ops::View of_experts = step.workspace.take(out.num_rows, out.num_columns);
+    (*experts_)(step, x, of_experts);
+    step(ops::AddArgs{
+        .hidden = out.floats(), .delta = of_experts.floats(), .num_tokens = out.num_rows, .size = out.num_columns});
+    step.workspace.rewind(mark);
+  }
+
+ private:
+  static int64_t shared_size(const ModelConfig& config) {
+    return std::get<Mamba2Config>(config.family).shared_intermediate_size;
+  }
+
+  nn::GatedMlp dense_;
+  std::unique_ptr<nn::FeedForward> experts_;
+};
+
+std::unique_ptr<nn::FeedForward> experts_and_dense(nn::Loader& loader, const std::string& prefix,
+                                                   const ModelConfig& config, int32_t layer) {
+  return std::make_unique<ExpertsAndDense>(loader, prefix, config, layer);
+}
+
+std::unique_ptr<nn::SelfAttention> mamba_or_attention(nn::Loader& loader, const std::string& prefix,
+                                                      const ModelConfig& config, int32_t layer) {
+  if (config.recurrent_layers.empty() || !config.recurrent_layers[static_cast<size_t>(layer)]) {
+    return std::make_unique<nn::Attention>(loader, prefix + "self_attn", attention_config({}, config, layer));
+  }
+  return std::make_unique<nn::Mamba2>(loader, prefix + "mamba",
+                                      nn::Mamba2Options{.sizes = std::get<Mamba2Config>(config.family),
+                                                        .hidden_size = config.hidden_size,
+                                                        .norm_eps = config.norm_eps});
+}
+
+// "layer_types", or by its older name: "mamba" or "linear_attention", "attention" or "full_attention". All are Mamba's
+// where there is no list.
+Status read_mamba_layers(const boost::json::object& config, ModelConfig& out) {
+  out.recurrent_layers.assign(static_cast<size_t>(out.num_layers), true);
+  const ConfigReader reader(config);
+  const char* key = reader.has("layer_types") ? "layer_types" : "layers_block_type";
+  if (!reader.has(key)) return {};
+  const boost::json::array* types = config.at(key).if_array();
+  if (types == nullptr || types->size() != out.recurrent_layers.size()) {
+    return invalid_argument("config: {} must be a list of {} names, one for each layer", key, out.num_layers);
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    const boost::json::value& type = (*types)[i];
+    out.recurrent_layers[i] = type == "mamba" || type == "linear_attention";
+    if (out.recurrent_layers[i] || type == "attention" || type == "full_attention") continue;
+    return invalid_argument("config: {} has {} for layer {}, expected \"mamba\" or \"attention\"", key,
+                            boost::json::serialize(type), i);
+  }
+  // Without a state it is no recurrent model.
+  if (std::ranges::none_of(out.recurrent_layers, [](bool recurrent) { return recurrent; }))
+    out.recurrent_layers.clear();
+  return {};
+}
+
+Status read_step_limits(const boost::json::object& config, Mamba2Config& sizes) {
+  const boost::json::value* found = config.if_contains("time_step_limit");
+  if (found == nullptr || found->is_null()) return {};
+  const boost::json::array* limits = found->if_array();
+  // Infinity is written as a number that JSON has not, as text, or as null.
+  const auto number = [](const boost::json::value& value) {
+    return value.is_number() ? value.to_number<double>() : std::numeric_limits<double>::infinity();
+  };
+  if (limits == nullptr || limits->size() != 2 || !limits->front().is_number() || number(limits->front()) < 0 ||
+      number(limits->back()) < number(limits->front())) {
+    return invalid_argument(
+        "config: time_step_limit is {}, expected two numbers, the first at least 0 and at most the second",
+        boost::json::serialize(*found));
+  }
+  sizes.least_step = number(limits->front());
+  const double most = number(limits->back());
+  sizes.most_step = std::isinf(most) ? 0 : most;
+  return {};
+}
+
+Status read_mamba(const boost::json::object& config, const ModelConfig& model, Mamba2Config& sizes) {
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer_or("mamba_n_heads", 128, 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer_or("mamba_n_groups", 1, 1, heads));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t state, reader.integer_or("mamba_d_state", 256, 1, ops::kMostRecurrenceKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer_or("mamba_d_conv", 4, 2, ops::kMostConvTokens));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t expand, reader.integer_or("mamba_expand", 2, 1, 64));
+  const int64_t inner = expand * model.hidden_size;
+  int64_t head_dim = inner / heads;
+  const boost::json::value* stated = config.if_contains("mamba_d_head");
+  if (stated != nullptr && !stated->is_null() && *stated != "auto") {
+    QUIRE_ASSIGN_OR_RETURN(head_dim, reader.integer("mamba_d_head", 1, 1 << 16));
+  }
+  if (heads * head_dim != inner || heads % groups != 0) {
+    return invalid_argument(
+        "config: {} heads of {} (mamba_n_heads, mamba_d_head) in {} groups (mamba_n_groups), expected a multiple of "
+        "the "
+        "groups that makes {} numbers (mamba_expand x hidden_size)",
+        heads, head_dim, groups, inner);
+  }
+  sizes.num_heads = static_cast<int32_t>(heads);
+  sizes.head_dim = static_cast<int32_t>(head_dim);
+  sizes.state_size = static_cast<int32_t>(state);
+  sizes.num_groups = static_cast<int32_t>(groups);
+  sizes.conv_kernel = static_cast<int32_t>(kernel);
+  QUIRE_ASSIGN_OR_RETURN(sizes.conv_bias, reader.boolean_or("mamba_conv_bias", true));
+  QUIRE_ASSIGN_OR_RETURN(sizes.projection_bias, reader.boolean_or("mamba_proj_bias", false));
+  return read_step_limits(config, sizes);
+}
+
+// Granite with a dense block beside its experts. usual_shared_size: of that block; 0: the configuration must say it.
+Result<ModelConfig> read_shared(const boost::json::object& config, const boost::json::object& generation,
+                                int64_t usual_shared_size) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_granite_config(config, generation));
+  out.mlp_bias = false;
+  const ConfigReader reader(config);
+  Mamba2Config sizes;
+  constexpr const char* kSharedSize = "shared_intermediate_size";
+  QUIRE_ASSIGN_OR_RETURN(sizes.shared_intermediate_size,
+                         usual_shared_size > 0 ? reader.integer_or(kSharedSize, usual_shared_size, 1, 1 << 22)
+                                               : reader.integer(kSharedSize, 1, 1 << 22));
+  out.family = sizes;
+  QUIRE_ASSIGN_OR_RETURN(const int64_t experts, reader.integer_or("num_local_experts", 8, 0, kMostExperts));
+  if (experts > 0) {
+    QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out, {.num_experts = 8, .experts_per_token = 2}));
+    out.moe.score = RouterScore::kSoftmaxOfChosen;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_granite_hybrid_config(const boost::json::object& config,
+                                               const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_shared(config, generation, 1024));
+  out.architecture = "GraniteMoeHybridForCausalLM";
+  QUIRE_RETURN_IF_ERROR(read_mamba_layers(config, out));
+  if (!out.recurrent_layers.empty()) {
+    if (out.activation != Activation::kSilu) {
+      return unimplemented("config: hidden_act of layers of Mamba; supported: silu");
+    }
+    QUIRE_RETURN_IF_ERROR(read_mamba(config, out, std::get<Mamba2Config>(out.family)));
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::string positions, ConfigReader(config).text_or("position_embedding_type", "nope"));
+  if (positions != "rope") out.unrotated_layers.assign(static_cast<size_t>(out.num_layers), true);
+  return out;
+}
+
+Result<ModelConfig> read_granite_shared_config(const boost::json::object& config,
+                                               const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_shared(config, generation, 0));
+  out.architecture = "GraniteMoeSharedForCausalLM";
+  return out;
+}
+
+Result<std::unique_ptr<Model>> build_granite_hybrid(const ModelConfig& config, int64_t num_positions,
+                                                    nn::Loader& loader) {
+  return build_decoder({.feed_forward = experts_and_dense, .attention = mamba_or_attention}, config, num_positions,
+                       loader);
+}
+
+}  // namespace quire::models

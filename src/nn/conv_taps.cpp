@@ -1,0 +1,19 @@
+#include "nn/conv_taps.h"
+
+namespace quire::nn {
+
+std::vector<float> conv_taps(Loader& loader, const std::string& name, int64_t channels, int64_t kernel,
+                             const std::vector<Range>& taken) {
+  const Shape flat{channels, kernel};
+  const std::vector<float> stored =
+      loader.floats(loader.weight({name, loader.has_shape(name, flat) ? flat : Shape{channels, 1, kernel}}));
+  std::vector<float> taps;
+  for (int64_t tap = 0; tap < kernel && !stored.empty(); ++tap) {
+    for (const Range& range : taken) {
+      for (int64_t c = range.first; c < range.end(); ++c) taps.push_back(stored[static_cast<size_t>(c * kernel + tap)]);
+    }
+  }
+  return taps;
+}
+
+}  // namespace quire::nn
