@@ -24,6 +24,7 @@
 #include "models/gpt_oss.h"
 #include "models/granite.h"
 #include "models/granite_moe.h"
+#include "models/lfm2.h"
 #include "models/llama.h"
 #include "models/minimax_m2.h"
 #include "models/mistral.h"
@@ -92,6 +93,8 @@ constexpr Entry kFamilies[] = {
     {"Qwen3MoeForCausalLM", kQwen3MoeFamily},
     {"GraniteForCausalLM", kGraniteFamily},
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
+    {"Lfm2ForCausalLM", kLfm2Family},
+    {"Lfm2MoeForCausalLM", kLfm2MoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
     {"MiniMaxM2ForCausalLM", kMinimaxM2Family},
     {"MinistralForCausalLM", kMistralFamily},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/conv_taps.h"
+
 namespace quire::nn {
 namespace {
 
@@ -95,20 +97,7 @@ void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
   const DeltaNetConfig& sizes = options_.sizes;
   const int64_t all =
       int64_t{sizes.num_value_heads} * sizes.value_head_dim + 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim;
-  // GGUF leaves out the dimension of one.
-  const std::string conv = prefix + ".conv1d.weight";
-  const int64_t kernel = sizes.conv_kernel;
-  const Shape flat{all, kernel};
-  const std::vector<float> stored =
-      loader.floats(loader.weight({conv, loader.has_shape(conv, flat) ? flat : Shape{all, 1, kernel}}));
-  std::vector<float> turned;  // by taps, of this rank's channels
-  for (int64_t tap = 0; tap < kernel && !stored.empty(); ++tap) {
-    for (const Range& range : channels()) {
-      for (int64_t c = range.first; c < range.end(); ++c)
-        turned.push_back(stored[static_cast<size_t>(c * kernel + tap)]);
-    }
-  }
-  conv_ = {loader, turned};
+  conv_ = {loader, conv_taps(loader, prefix + ".conv1d.weight", all, sizes.conv_kernel, channels())};
   std::vector<float> rates = taken_of(loader.vector(prefix + ".A_log", sizes.num_value_heads), {share_.heads});
   for (float& rate : rates) rate = -std::exp(rate);
   rates_ = {loader, rates};
