@@ -155,6 +155,26 @@ class Families:
     def qwen3_5_moe_text(self):
         return self.with_many_experts(self.with_delta_nets())
 
+    def lfm2(self):
+        found = self.decoder(own_head_size=self.one(True, False, False))
+        for key in ("hidden_act", "rms_norm_eps"):
+            del found[key]
+        layers = self.up_to(6, 1)
+        found |= {"num_hidden_layers": layers, "norm_eps": self.one(1e-6, 1e-5, 1e-3), "conv_bias": self.one(True, False),
+                  "conv_L_cache": self.one(2, 3, 3, 3, 4, 8), "block_auto_adjust_ff_dim": self.one(True, False),
+                  "block_ffn_dim_multiplier": self.one(1.0, 1.3, None), "block_multiple_of": self.one(16, 24, 256)}
+        if self.one(True, False):
+            return found | {"layer_types": [self.one("conv", "conv", "full_attention") for _ in range(layers)]}
+        return found | self.maybe(0.7, full_attn_idxs=[layer for layer in range(layers) if self.rng.random() < 0.4])
+
+    def lfm2_moe(self):
+        found = {key: value for key, value in self.lfm2().items() if not key.startswith(("block_", "full_"))}
+        layers, experts = found["num_hidden_layers"], self.one(2, 4, 6)
+        return {"layer_types": [self.one("conv", "conv", "full_attention") for _ in range(layers)]} | found | {
+            "num_dense_layers": self.up_to(layers), "num_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
+            "moe_intermediate_size": self.one(32, 48), "norm_topk_prob": self.one(True, False),
+            "use_expert_bias": self.one(True, False), "routed_scaling_factor": self.one(1.0, 2.5)}
+
     def deepseek(self):
         found = self.decoder(own_head_size=False)
         groups = self.one(1, 2, 4)
@@ -396,7 +416,7 @@ NAMES = [name for name in vars(Families) if name in transformers.models.auto.con
 
 def randomise(model, rng):
     generator = torch.Generator().manual_seed(rng.randint(0, 1 << 30))
-    corrections = [(name, buffer) for name, buffer in model.named_buffers() if re.search("e_score|layer_scalar", name)]
+    corrections = [(name, buffer) for name, buffer in model.named_buffers() if re.search("e_score|expert_bias|layer_scalar", name)]
     with torch.no_grad():
         for name, values in [*model.named_parameters(), *corrections]:
             drawn = torch.randn(values.shape, generator=generator)

@@ -40,12 +40,16 @@ DELTA_NETS = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "linea
               "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
               "linear_conv_kernel_dim": 4, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}}
 MANY_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 16}
+SHORT_CONVS = {**WHOLE_HEADS, "num_hidden_layers": 4, "layer_types": ["conv", "conv", "full_attention", "conv"], "rope_parameters": PLAIN}
 FAMILIES = {
     "granitemoehybrid": {**WHOLE_HEADS, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
                          "shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 12,
                          "mamba_n_groups": 1, "mamba_expand": 2, "embedding_multiplier": 6.0, "residual_multiplier": 0.5,
                          "attention_multiplier": 0.25, "logits_scaling": 4.0, "position_embedding_type": "nope",
                          "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    # 58 stands for a feed-forward block of 40: two thirds, rounded up.
+    "lfm2": {**SHORT_CONVS, "intermediate_size": 58, "block_multiple_of": 8},
+    "lfm2_moe": {**SHORT_CONVS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1},
     "qwen3_next": {**DELTA_NETS, **MANY_EXPERTS},
     "qwen3_5": {**DELTA_NETS, "vocab_size": 512},
     "qwen3_5_moe": {**DELTA_NETS, **MANY_EXPERTS},
@@ -87,6 +91,7 @@ FAMILIES = {
 }
 # Whose model_type is another.
 GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
+LFM2S = {"lfm2", "lfm2_moe"}
 CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
            "stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
@@ -95,9 +100,10 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
-                 "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE"}
+                 "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE",
+                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID"}
 HYBRIDS = {"qwen3_next", "qwen3_5", "qwen3_5_moe"}
-TURNED = {"smollm3", "granitemoe"}
+TURNED = {"smollm3", "granitemoe", "granitemoehybrid"}
 
 
 def make_checkpoint(family, folder):
@@ -144,8 +150,8 @@ def metadata(writer, config, family):
         writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    if hasattr(config, "rms_norm_eps"):
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if hasattr(config, "rms_norm_eps") or hasattr(config, "norm_eps"):
+        writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
     else:
         writer.add_layer_norm_eps(getattr(config, "layer_norm_eps", None) or config.norm_epsilon)
     if hasattr(config, "logit_scale"):
@@ -165,8 +171,8 @@ def metadata(writer, config, family):
         writer.add_sliding_window(config.sliding_window)
     if family in ("olmo3", "exaone4", "cohere2"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts",
-               "minimax_m2": "num_local_experts"}.get(family, "n_routed_experts")
+    experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts", "granitemoehybrid": "num_local_experts",
+               "minimax_m2": "num_local_experts", "lfm2_moe": "num_experts"}.get(family, "n_routed_experts")
     if hasattr(config, experts):
         writer.add_expert_count(getattr(config, experts))
         writer.add_expert_used_count(config.num_experts_per_tok)
@@ -201,11 +207,33 @@ def metadata(writer, config, family):
     if family == "minimax_m2":
         writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if family == "granitemoe":
+    if family in LFM2S:
+        lfm2_metadata(writer, config)
+    if family == "granitemoehybrid":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+        writer.add_ssm_conv_kernel(config.mamba_d_conv)
+        writer.add_ssm_state_size(config.mamba_d_state)
+        writer.add_ssm_group_count(config.mamba_n_groups)
+        writer.add_ssm_inner_size(config.mamba_expand * config.hidden_size)
+        writer.add_ssm_time_step_rank(config.mamba_n_heads)
+        writer.add_head_count_kv([config.num_key_value_heads * (kind == "full_attention") for kind in config.layer_types])
+        writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
+    if family in ("granitemoe", "granitemoehybrid"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+
+
+def lfm2_metadata(writer, config):
+    writer.add_head_count_kv([0 if kind == "conv" else config.num_key_value_heads for kind in config.layer_types])
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    if hasattr(config, "num_experts"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_leading_dense_block_count(config.num_dense_layers)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    else:
+        writer.add_feed_forward_length(config.block_multiple_of * -(-int(2 * config.intermediate_size / 3) // config.block_multiple_of))
 
 
 def gemma4_metadata(writer, config):
@@ -289,6 +317,25 @@ def hybrid_tensors(tensors, config, family):
     return out
 
 
+def mamba_tensors(tensors, config):
+    """What the converter makes of layers of Mamba and of the block beside experts, by the checkpoint's names."""
+    out = {}
+    for name, values in tensors.items():
+        stem = name.split(".", 3)[-1]
+        if stem == "mamba.conv1d.weight":
+            values = values[:, 0]
+        elif stem in ("mamba.A_log", "mamba.D"):
+            values = (-np.exp(values) if stem == "mamba.A_log" else values)[:, None]
+        elif stem == "mamba.norm.weight":
+            values = values.reshape(config.mamba_n_groups, -1)
+        elif stem == "shared_mlp.input_linear.weight":
+            for part, other in zip(np.split(values, 2), ("gate", "up")):
+                out[name.replace("shared_mlp.input_linear", f"mlp.shared_expert.{other}_proj")] = part
+            continue
+        out[name.replace("mamba.dt_bias", "mamba.dt_proj.bias")] = values
+    return out
+
+
 def turned(matrix, heads):
     """Pairs that rotate together become neighbours."""
     return matrix.reshape(heads, 2, matrix.shape[0] // heads // 2, *matrix.shape[1:]).swapaxes(1, 2).reshape(matrix.shape)
@@ -299,6 +346,8 @@ def converted(tensors, config, family):
     out, stacks = {}, {}
     if family in HYBRIDS:
         tensors = hybrid_tensors(tensors, config, family)
+    if family == "granitemoehybrid":
+        tensors = mamba_tensors(tensors, config)
     for name, values in tensors.items():
         if family == "gemma" and name.endswith("norm.weight"):
             values = values + 1
@@ -306,6 +355,8 @@ def converted(tensors, config, family):
             values = turned(values, config.num_attention_heads)
         if family in TURNED and ".k_proj." in name:
             values = turned(values, config.num_key_value_heads)
+        if name.endswith("conv.conv.weight"):
+            values = values.squeeze(1)
         parts = name.split(".")
         if "experts" in parts:
             at = parts.index("experts")
@@ -314,7 +365,7 @@ def converted(tensors, config, family):
             for part, stem in zip(np.split(values, 2, axis=1), ("gate", "up")):
                 out[name.replace("input_linear", f"experts.{stem}_proj")] = part
         else:
-            out[name.replace("e_score_correction_bias", "e_score_correction.bias")] = values
+            out[name.replace("e_score_correction_bias", "e_score_correction.bias").replace("expert_bias", "expert_bias.bias")] = values
     return out | {name: np.stack([parts[e] for e in range(len(parts))]) for name, parts in stacks.items()}
 
 
@@ -329,6 +380,8 @@ def write_gguf(path, folder, config, family):
     for name, values in converted(tensors, config, family).items():
         stem = name.replace("block_sparse_moe.experts.gate_proj", "mlp.experts.gate_proj").replace(
             "block_sparse_moe.experts.up_proj", "mlp.experts.up_proj")
+        if family == "lfm2_moe":  # the converter's names of the stacks
+            stem = stem.removeprefix("model.") if ".experts." in stem else stem
         stored = names.get_name(stem, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise SystemExit(f"{family}: the package gguf has no name for {name}")

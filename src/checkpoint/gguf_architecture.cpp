@@ -28,6 +28,13 @@ constexpr auto kGemma4ModelNames = std::to_array<GgufNameRule>({
     {"per_layer_model_proj", "model.per_layer_model_projection"},
     {"per_layer_proj_norm", "model.per_layer_projection_norm"},
 });
+constexpr auto kLfm2ModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "model.embed_tokens"},
+    // llama.cpp's name of the norm behind the last layer, and that of other converters.
+    {"token_embd_norm", "model.embedding_norm"},
+    {"output_norm", "model.embedding_norm"},
+    {"output", "lm_head"},
+});
 constexpr auto kGpt2ModelNames = std::to_array<GgufNameRule>({
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},
@@ -248,6 +255,42 @@ constexpr auto kGptOssLayerNames = std::to_array<GgufNameRule>({
     {"ffn_down_exps", "mlp.experts.down_proj"},
 });
 
+// Layers of Mamba, and the block that stands beside experts.
+constexpr auto kMambaLayerNames = std::to_array<GgufNameRule>({
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d"},
+    {"ssm_a", "mamba.A"},
+    {"ssm_d", "mamba.D"},
+    {"ssm_dt.bias", "mamba.dt_bias"},
+    {"ssm_norm", "mamba.norm"},
+    {"ssm_out", "mamba.out_proj"},
+    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "shared_mlp.up_proj"},
+    {"ffn_down_shexp", "shared_mlp.down_proj"},
+});
+
+constexpr auto kLfm2LayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "operator_norm"},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.conv", "conv.conv"},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"exp_probs_b", "feed_forward.expert_bias"},
+    {"ffn_gate_exps", "feed_forward.experts.gate_proj"},
+    {"ffn_up_exps", "feed_forward.experts.up_proj"},
+    {"ffn_down_exps", "feed_forward.experts.down_proj"},
+});
+
 // Experts with DeepSeek's names behind grouped-query attention.
 constexpr GgufArchitecture mixture(std::string_view name, std::string_view model_class) {
   return {.name = name,
@@ -302,6 +345,16 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .model_names = kLlamaModelNames,
      .layer_names = kGptOssLayerNames,
      .layer_prefix = "model.layers."},
+    {.name = "lfm2",
+     .model_class = "Lfm2ForCausalLM",
+     .model_names = kLfm2ModelNames,
+     .layer_names = kLfm2LayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "lfm2moe",
+     .model_class = "Lfm2MoeForCausalLM",
+     .model_names = kLfm2ModelNames,
+     .layer_names = kLfm2LayerNames,
+     .layer_prefix = "model.layers."},
     {.name = "qwen2moe",
      .model_class = "Qwen2MoeForCausalLM",
      .model_names = kLlamaModelNames,
@@ -325,6 +378,12 @@ constexpr GgufArchitecture with_delta_nets(std::string_view name, std::string_vi
 }
 
 constexpr auto kHybrids = std::to_array<GgufArchitecture>({
+    {.name = "granitehybrid",
+     .model_class = "GraniteMoeHybridForCausalLM",
+     .model_names = kLlamaModelNames,
+     .own_layer_names = kMambaLayerNames,
+     .layer_names = kLlamaLayerNames,
+     .layer_prefix = "model.layers."},
     with_delta_nets("qwen3next", "Qwen3NextForCausalLM", kQwenMoeLayerNames),
     with_delta_nets("qwen35", "Qwen3_5ForCausalLM", kLlamaLayerNames),
     with_delta_nets("qwen35moe", "Qwen3_5MoeForCausalLM", kQwenMoeLayerNames),

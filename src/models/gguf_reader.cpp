@@ -91,13 +91,31 @@ bool GgufReader::has_tensor_that_ends_with(std::string_view suffix) const {
 
 namespace {
 
+// Which layers have no heads of keys, and how many the others have: all as many; as queries where there is no other.
+Result<int64_t> read_gguf_recurrent_layers(const GgufReader& reader, int64_t num_heads, ModelConfig& out) {
+  constexpr std::string_view kKvHeads = "attention.head_count_kv";
+  QUIRE_ASSIGN_OR_RETURN(const auto all, reader.integers_of_layers(kKvHeads, out.num_layers, 0, num_heads));
+  const int64_t kv_heads = std::ranges::max(all);
+  for (const int64_t of_layer : all) {
+    if (of_layer == 0 || of_layer == kv_heads) continue;
+    return unimplemented("metadata \"{}\" has {} and {}; supported: one number, and 0 for layers without attention",
+                         reader.full(kKvHeads), kv_heads, of_layer);
+  }
+  if (std::ranges::find(all, 0) != all.end()) {
+    for (const int64_t of_layer : all) out.recurrent_layers.push_back(of_layer == 0);
+  }
+  return kv_heads == 0 ? num_heads : kv_heads;
+}
+
 Status read_gguf_heads(const GgufReader& reader, const GgufDecoder& decoder, ModelConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("attention.head_count", 1, 4096));
   int64_t kv_heads = 1;
   int64_t head_dim = decoder.cached_head_dim.value_or(0);
   if (!decoder.cached_head_dim) {
     constexpr std::string_view kKvHeads = "attention.head_count_kv";
-    if (decoder.lists_layers && reader.has(kKvHeads)) {
+    if (decoder.recurrent_layers) {
+      QUIRE_ASSIGN_OR_RETURN(kv_heads, read_gguf_recurrent_layers(reader, heads, out));
+    } else if (decoder.lists_layers && reader.has(kKvHeads)) {
       QUIRE_ASSIGN_OR_RETURN(const auto all, reader.integers_of_layers(kKvHeads, out.num_layers, 1, heads));
       kv_heads = all.front();
     } else {

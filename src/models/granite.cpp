@@ -19,11 +19,8 @@ Result<ModelConfig> read_granite_config(const boost::json::object& config, const
   return out;
 }
 
-Result<ModelConfig> read_granite_gguf(const checkpoint::Checkpoint& checkpoint) {
-  const GgufReader reader(checkpoint);
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, {.interleaved = true}));
-  out.architecture = "GraniteForCausalLM";
-  out.mlp_bias = reader.has_tensor_that_ends_with(".mlp.up_proj.bias");
+Result<ModelConfig> read_granite_gguf_numbers(const GgufReader& reader, const GgufDecoder& decoder) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, decoder));
   QUIRE_ASSIGN_OR_RETURN(out.attention_scale, reader.number_or("attention.scale", 1.0));
   QUIRE_ASSIGN_OR_RETURN(out.embedding_scale, reader.number_or("embedding_scale", 1.0));
   QUIRE_ASSIGN_OR_RETURN(out.residual_scale, reader.number_or("residual_scale", 1.0));
@@ -32,6 +29,14 @@ Result<ModelConfig> read_granite_gguf(const checkpoint::Checkpoint& checkpoint) 
     return invalid_argument("metadata \"{}\" is 0, expected another number", reader.full("logit_scale"));
   }
   out.logits_scale = 1.0 / logits_divisor;
+  return out;
+}
+
+Result<ModelConfig> read_granite_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_granite_gguf_numbers(reader, {.interleaved = true}));
+  out.architecture = "GraniteForCausalLM";
+  out.mlp_bias = reader.has_tensor_that_ends_with(".mlp.up_proj.bias");
   return out;
 }
 

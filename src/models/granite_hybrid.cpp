@@ -6,6 +6,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/granite.h"
 #include "models/moe_family.h"
 #include "nn/mamba2.h"
@@ -19,10 +20,7 @@ namespace {
 class ExpertsAndDense final : public nn::FeedForward {
  public:
   ExpertsAndDense(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t layer)
-      : dense_(loader,
-               {.gate_up = {{prefix + "shared_mlp.input_linear", 2 * shared_size(config)}},
-                .down = {prefix + "shared_mlp.output_linear", config.hidden_size}},
-               config.activation) {
+      : dense_(loader, dense_parts(loader, prefix, config), config.activation) {
     if (config.moe.num_experts > 0) experts_ = sparse_or_dense(loader, prefix, config, layer);
   }
 
@@ -41,8 +39,18 @@ class ExpertsAndDense final : public nn::FeedForward {
   }
 
  private:
-  static int64_t shared_size(const ModelConfig& config) {
-    return std::get<Mamba2Config>(config.family).shared_intermediate_size;
+  // GGUF has gate and up apart, and where there are no experts the names of any dense block.
+  static nn::GatedMlp::Parts dense_parts(const nn::Loader& loader, const std::string& prefix,
+                                         const ModelConfig& config) {
+    const int64_t size = std::get<Mamba2Config>(config.family).shared_intermediate_size;
+    for (const char* block : {"shared_mlp.", "mlp."}) {
+      const std::string name = prefix + block;
+      if (!loader.has_weight(name + "down_proj.weight")) continue;
+      return {.gate_up = {{name + "gate_proj", size}, {name + "up_proj", size}},
+              .down = {name + "down_proj", config.hidden_size}};
+    }
+    return {.gate_up = {{prefix + "shared_mlp.input_linear", 2 * size}},
+            .down = {prefix + "shared_mlp.output_linear", config.hidden_size}};
   }
 
   nn::GatedMlp dense_;
@@ -139,6 +147,29 @@ Status read_mamba(const boost::json::object& config, const ModelConfig& model, M
   return read_step_limits(config, sizes);
 }
 
+// The same by llama.cpp's names.
+Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes) {
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("ssm.time_step_rank", 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer("ssm.group_count", 1, heads));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t state, reader.integer("ssm.state_size", 1, ops::kMostRecurrenceKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t inner, reader.integer("ssm.inner_size", 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer("ssm.conv_kernel", 2, ops::kMostConvTokens));
+  if (inner % heads != 0 || heads % groups != 0) {
+    return invalid_argument(
+        "metadata: {} heads ({}) in {} groups ({}) of {} numbers ({}), expected whole heads in whole groups", heads,
+        reader.full("ssm.time_step_rank"), groups, reader.full("ssm.group_count"), inner,
+        reader.full("ssm.inner_size"));
+  }
+  sizes.num_heads = static_cast<int32_t>(heads);
+  sizes.head_dim = static_cast<int32_t>(inner / heads);
+  sizes.state_size = static_cast<int32_t>(state);
+  sizes.num_groups = static_cast<int32_t>(groups);
+  sizes.conv_kernel = static_cast<int32_t>(kernel);
+  sizes.conv_bias = reader.has_tensor_that_ends_with(".mamba.conv1d.bias");
+  sizes.projection_bias = reader.has_tensor_that_ends_with(".mamba.in_proj.bias");
+  return {};
+}
+
 // Granite with a dense block beside its experts. usual_shared_size: of that block; 0: the configuration must say it.
 Result<ModelConfig> read_shared(const boost::json::object& config, const boost::json::object& generation,
                                 int64_t usual_shared_size) {
@@ -174,6 +205,28 @@ Result<ModelConfig> read_granite_hybrid_config(const boost::json::object& config
   }
   QUIRE_ASSIGN_OR_RETURN(const std::string positions, ConfigReader(config).text_or("position_embedding_type", "nope"));
   if (positions != "rope") out.unrotated_layers.assign(static_cast<size_t>(out.num_layers), true);
+  return out;
+}
+
+Result<ModelConfig> read_granite_hybrid_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
+                         read_granite_gguf_numbers(reader, {.interleaved = true, .recurrent_layers = true}));
+  out.architecture = "GraniteMoeHybridForCausalLM";
+  Mamba2Config sizes;
+  QUIRE_ASSIGN_OR_RETURN(const int64_t experts, reader.integer_or("expert_count", 0, 0, kMostExperts));
+  sizes.shared_intermediate_size = out.intermediate_size;
+  if (experts > 0) {
+    QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "feed_forward_length"));
+    out.moe.score = RouterScore::kSoftmaxOfChosen;
+    QUIRE_ASSIGN_OR_RETURN(sizes.shared_intermediate_size,
+                           reader.integer("expert_shared_feed_forward_length", 1, 1 << 22));
+  }
+  if (!out.recurrent_layers.empty()) QUIRE_RETURN_IF_ERROR(read_gguf_mamba(reader, sizes));
+  out.family = sizes;
+  // The file says of the rope whether there is one.
+  QUIRE_ASSIGN_OR_RETURN(const bool rotates, reader.boolean_or("rope.scaling.finetuned", false));
+  if (!rotates) out.unrotated_layers.assign(static_cast<size_t>(out.num_layers), true);
   return out;
 }
 

@@ -25,6 +25,7 @@
 #include "models/granite.h"
 #include "models/granite_hybrid.h"
 #include "models/granite_moe.h"
+#include "models/lfm2.h"
 #include "models/llama.h"
 #include "models/minimax_m2.h"
 #include "models/mistral.h"
@@ -95,6 +96,8 @@ constexpr Entry kFamilies[] = {
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
     {"GraniteMoeHybridForCausalLM", kGraniteHybridFamily},
     {"GraniteMoeSharedForCausalLM", kGraniteSharedFamily},
+    {"Lfm2ForCausalLM", kLfm2Family},
+    {"Lfm2MoeForCausalLM", kLfm2MoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
     {"MiniMaxM2ForCausalLM", kMinimaxM2Family},
     {"MinistralForCausalLM", kMistralFamily},

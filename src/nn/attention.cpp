@@ -76,11 +76,11 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   if (config.qk_norm != QkNorm::kNone) {
     const bool per_head = config.qk_norm == QkNorm::kHead;
     const auto norm = [&](const char* name, int64_t whole) {
-      return RmsNorm(loader, prefix + name, per_head ? config.head_dim : whole, config.norm_eps,
+      return RmsNorm(loader, prefix + "." + name, per_head ? config.head_dim : whole, config.norm_eps,
                      config.norm_weight_offset);
     };
-    query_norm_ = norm(".q_norm", query_size(config));
-    if (config.stores) key_norm_ = norm(".k_norm", kv_size(config));
+    query_norm_ = norm(config.query_norm_name, query_size(config));
+    if (config.stores) key_norm_ = norm(config.key_norm_name, kv_size(config));
     for (int rank = 0; rank < shard.size && !per_head && !shard.is_whole(); ++rank) {
       const HeadShare theirs = share_of_rank(rank);
       query_columns_.push_back({theirs.heads.first * dim, theirs.heads.count * dim});

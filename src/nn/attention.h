@@ -38,6 +38,8 @@ struct AttentionConfig {
   bool keys_are_values = false;  // values are what keys are before their norm: there is no v_proj
   bool output_gate = false;      // q_proj has of each head its query, then a gate, whose sigmoid its output is taken by
   bool stores = true;            // false: reads what another layer has stored; there are neither k_proj nor v_proj
+  const char* query_norm_name = "q_norm";
+  const char* key_norm_name = "k_norm";
   const char* output_name = "o_proj";
 };
 
@@ -61,7 +63,7 @@ HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num
 class Attention final : public SelfAttention {
  public:
   Attention() = default;
-  // Parameters "<prefix>.{q,k,v}_proj", "<prefix>.<output_name>", "<prefix>.{q,k}_norm", "<prefix>.sinks".
+  // Parameters "<prefix>.{q,k,v}_proj", "<prefix>.<output_name>", "<prefix>.<{query,key}_norm_name>", "<prefix>.sinks".
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config);
   // Projections by names of the family's own.
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,

@@ -7,6 +7,16 @@
 
 namespace quire::nn {
 
+namespace {
+
+// One number a head, which GGUF files have as a column.
+std::vector<float> of_heads(Loader& loader, const std::string& name, int64_t num_heads) {
+  const Shape column{num_heads, 1};
+  return loader.has_shape(name, column) ? loader.floats(loader.weight({name, column})) : loader.vector(name, num_heads);
+}
+
+}  // namespace
+
 Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& options) : options_(options) {
   const Mamba2Config& sizes = options.sizes;
   if (!loader.shard().is_whole()) {
@@ -20,12 +30,16 @@ Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& o
   conv_ = {loader,
            conv_taps(loader, prefix + ".conv1d.weight", num_channels(), sizes.conv_kernel, {{0, num_channels()}})};
   if (sizes.conv_bias) conv_bias_ = {loader, loader.vector(prefix + ".conv1d.bias", num_channels())};
-  std::vector<float> rates = loader.vector(prefix + ".A_log", sizes.num_heads);
-  for (float& rate : rates) rate = -std::exp(rate);
+  const bool is_rate = loader.has(prefix + ".A");
+  std::vector<float> rates = of_heads(loader, prefix + (is_rate ? ".A" : ".A_log"), sizes.num_heads);
+  for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
   rates_ = {loader, rates};
   step_biases_ = {loader, loader.vector(prefix + ".dt_bias", sizes.num_heads)};
-  skips_ = {loader, loader.vector(prefix + ".D", sizes.num_heads)};
-  norm_weights_ = {loader, loader.vector(prefix + ".norm.weight", value_size())};
+  skips_ = {loader, of_heads(loader, prefix + ".D", sizes.num_heads)};
+  const std::string norm = prefix + ".norm.weight";
+  const Shape groups{sizes.num_groups, value_size() / sizes.num_groups};
+  norm_weights_ = {loader, loader.has_shape(norm, groups) ? loader.floats(loader.weight({norm, groups}))
+                                                          : loader.vector(norm, value_size())};
   out_ = {loader, prefix + ".out_proj", value_size(), options.hidden_size, sizes.projection_bias};
 }
 

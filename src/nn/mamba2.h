@@ -19,8 +19,9 @@ struct Mamba2Options {
 
 class Mamba2 final : public SelfAttention {
  public:
-  // Parameters "<prefix>.{in_proj, conv1d.weight, conv1d.bias, A_log, dt_bias, D, norm.weight, out_proj}". One rank:
-  // its heads share what they are written and read by, and a norm.
+  // Parameters "<prefix>.{in_proj, conv1d.weight, conv1d.bias, A_log, dt_bias, D, norm.weight, out_proj}"; GGUF has
+  // A, which is -e^A_log, in the place of A_log. One rank: its heads share what they are written and read by, and a
+  // norm.
   Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& options);
 
   DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }

@@ -13,16 +13,14 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {{"mlp.", "gate"},
-                                 {"block_sparse_moe.", "gate"},
-                                 {"mlp.", "router"},
-                                 {"block_sparse_moe.", "router.layer"},
-                                 {"", "router.proj"}};
+constexpr BlockName kBlocks[] = {{"mlp.", "gate"},          {"block_sparse_moe.", "gate"},
+                                 {"mlp.", "router"},        {"block_sparse_moe.", "router.layer"},
+                                 {"feed_forward.", "gate"}, {"", "router.proj"}};
 constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
 // Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
-constexpr std::array<std::string_view, 2> kCorrectionBiasesOfBlocks = {"moe_statics.e_score_correction_bias",
-                                                                       "e_score_correction_bias"};
+constexpr std::array<std::string_view, 4> kCorrectionBiasesOfBlocks = {
+    "moe_statics.e_score_correction_bias", "e_score_correction_bias", "expert_bias", "expert_bias.bias"};
 
 // The first of the names that the checkpoint has, or the first of all, so that the error says what is missing.
 std::string found(const Loader& loader, const std::string& prefix, std::span<const std::string_view> names,
@@ -43,10 +41,11 @@ const BlockName& block_of(const Loader& loader, const std::string& prefix) {
 
 // Its name in the checkpoint, or the usual one, so that the error says what is missing.
 std::string correction_bias_of(const Loader& loader, const std::string& block, const std::string& router) {
-  for (const auto& [prefix, names] : {std::pair(&router, kCorrectionBiases), {&block, kCorrectionBiasesOfBlocks}}) {
-    for (const std::string_view name : names) {
-      if (std::string whole = *prefix + std::string(name); loader.has(whole)) return whole;
-    }
+  for (const std::string_view name : kCorrectionBiases) {
+    if (std::string whole = router + std::string(name); loader.has(whole)) return whole;
+  }
+  for (const std::string_view name : kCorrectionBiasesOfBlocks) {
+    if (std::string whole = block + std::string(name); loader.has(whole)) return whole;
   }
   return router + std::string(kCorrectionBiases[0]);
 }

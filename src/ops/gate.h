@@ -1,4 +1,5 @@
-// values[t][i] *= f(gates[t][i]), f one of types/activation.h: what decides how much of a block's numbers goes on.
+// values[t][i] *= f(gates[t][i]), f one of types/activation.h: what decides how much of a block's numbers goes on. With
+// Activation::kIdentity it is the plain product.
 #pragma once
 
 #include <cstdint>

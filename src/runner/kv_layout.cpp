@@ -69,8 +69,13 @@ std::vector<LayerGroup> group_by_window(const std::vector<nn::KvLayerSpec>& laye
 
 std::vector<LayerGroup> make_groups(const std::vector<nn::KvLayerSpec>& layers, int32_t block_size) {
   const std::vector<LayerGroup> kinds = group_by_window(layers);
+  // Blocks are as large as keys and values want them, where there are any: states of few numbers leave less unused.
+  const bool all_states = std::ranges::all_of(layers, is_state);
   int64_t most = std::numeric_limits<int64_t>::max();
-  for (const LayerGroup& kind : kinds) most = std::min(most, block_bytes_of(layers, block_size, kind));
+  for (const LayerGroup& kind : kinds) {
+    if (is_state(layers[index_of(kind.front())]) && !all_states) continue;
+    most = std::min(most, block_bytes_of(layers, block_size, kind));
+  }
   for (const nn::KvLayerSpec& layer : layers) most = std::max(most, layer.block_bytes(block_size));
   std::vector<LayerGroup> groups;
   for (const LayerGroup& kind : kinds) {

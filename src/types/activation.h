@@ -12,6 +12,7 @@ enum class Activation : uint8_t {
   kQuickGelu,  // x / (1 + e^-1.702x)
   kRelu,       // max(x, 0)
   kSigmoid,    // 1 / (1 + e^-x), of gates
+  kIdentity,   // x, of gates
 };
 
 }  // namespace quire

@@ -122,6 +122,12 @@ struct Mamba2Config {
   int64_t shared_intermediate_size = 0;  // of Granite's dense block, beside its experts or alone
 };
 
+// What LFM2 says of layers that have a gated short convolution in the place of attention.
+struct ShortConvConfig {
+  int32_t kernel = 0;  // tokens that it sees
+  bool bias = false;   // of it and of the projections around it
+};
+
 // What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
@@ -159,7 +165,7 @@ struct ModelConfig {
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config, DeltaNetConfig, Mamba2Config>
+               Gemma4Config, DeltaNetConfig, Mamba2Config, ShortConvConfig>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

@@ -301,6 +301,18 @@ class GraniteHybrid(Tiny, harness.ServerTest):
     name = "granitemoehybrid"
 
 
+class Lfm2(Tiny, harness.ServerTest):
+    """Three layers with a gated short convolution and one with attention."""
+
+    name = "lfm2"
+
+
+class Lfm2Moe(Tiny, harness.ServerTest):
+    """The same with experts behind the first layer."""
+
+    name = "lfm2_moe"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -286,6 +286,38 @@ TEST(GgufConfig, OfGemma4HasNumbersOfEachLayer) {
   EXPECT_THAT(read_gguf(writer({1, 3, 1}, {64, 64, 128})).status().message(), HasSubstr("no multiple"));
 }
 
+TEST(GgufConfig, OfLfm2HasStatesWhereThereAreNoHeadsOfKeys) {
+  const auto writer = [](const std::string& name, std::initializer_list<uint32_t> kv_heads) {
+    GgufWriter out = small_model(name);
+    out.remove(name + ".block_count").u32(name + ".block_count", 3);
+    out.numbers(name + ".attention.head_count_kv", GgufValueType::kUint32, kv_heads);
+    return out.u32(name + ".shortconv.l_cache", 3);
+  };
+  const ModelConfig config = expect_config(writer("lfm2", {0, 2, 0}));
+  EXPECT_EQ(config.architecture, "Lfm2ForCausalLM");
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_THAT(config.recurrent_layers, ElementsAre(true, false, true));
+  EXPECT_EQ(std::get<ShortConvConfig>(config.family).kernel, 3);
+  EXPECT_FALSE(std::get<ShortConvConfig>(config.family).bias);
+  EXPECT_THAT(expect_config(writer("lfm2", {2, 2, 2})).recurrent_layers, IsEmpty());
+  EXPECT_THAT(read_gguf(writer("lfm2", {0, 2, 1})).status().message(),
+              HasSubstr("\"lfm2.attention.head_count_kv\" has 2 and 1; supported: one number, and 0"));
+  EXPECT_THAT(read_gguf(writer("lfm2", {0, 3, 0})).status().message(), HasSubstr("is not a multiple of"));
+  EXPECT_THAT(read_gguf(writer("lfm2", {0, 2, 0}).boolean("lfm2.attention.causal", false)).status().message(),
+              HasSubstr("\"lfm2.attention.causal\" is false"));
+
+  GgufWriter sparse = writer("lfm2moe", {0, 2, 0});
+  sparse.u32("lfm2moe.expert_count", 4).u32("lfm2moe.expert_used_count", 2);
+  sparse.u32("lfm2moe.expert_feed_forward_length", 48).u32("lfm2moe.leading_dense_block_count", 1);
+  const ModelConfig mixture = expect_config(sparse);
+  EXPECT_EQ(mixture.architecture, "Lfm2MoeForCausalLM");
+  EXPECT_THAT(mixture.moe.sparse_layers, ElementsAre(false, true, true));
+  EXPECT_TRUE(mixture.moe.normalise);
+  EXPECT_FALSE(mixture.moe.correction_bias) << "there is no such tensor";
+  EXPECT_THAT(read_gguf(sparse.u32("lfm2moe.expert_gating_func", 1)).status().message(),
+              HasSubstr("\"lfm2moe.expert_gating_func\" is 1; supported: 2 (sigmoid)"));
+}
+
 TEST(GgufConfig, OfGemma3HasNoWindowThatIsMadeUp) {
   EXPECT_THAT(expect_config(small_model("gemma3")).layer_windows, ElementsAre(0, 0));
 }

@@ -252,7 +252,7 @@ TEST_P(RecurrentTest, GatesTakeTheirPartOfStridedRows) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   auto reference = make_reference_backend();
   Random random(73);
-  for (const Activation function : {Activation::kSigmoid, Activation::kSilu}) {
+  for (const Activation function : {Activation::kSigmoid, Activation::kSilu, Activation::kIdentity}) {
     for (const int64_t size : {1, 16, 37}) {
       const int64_t stride = size + 3;
       const std::vector<float> gates = random.normals(9 * stride, 3.0F);

@@ -137,16 +137,50 @@ TEST(KvLayout, TakesTheLayersOfADraftModelIntoTheGroupsOfThoseThatSeeTheSame) {
   EXPECT_EQ(mixed.block_bytes, (2 * 512 + 2 * 256) * 16);
 }
 
+// Three layers with a state and one with keys and values, twice, as in Qwen3.5.
+TEST(KvLayout, BlocksAreSoLongThatAStateFillsThePlaceOfKeysAndValues) {
+  constexpr int64_t kState = 5000;
+  std::vector<nn::KvLayerSpec> layers;
+  for (int32_t layer = 0; layer < 8; ++layer) {
+    layers.push_back(layer % 4 == 3 ? plain_layer(2, 64) : nn::KvLayerSpec::of_state(kState));
+  }
+  // 20,000 B of 512 a token: 40 tokens.
+  ASSERT_EQ(block_size_for(layers, 16), 48);
+  EXPECT_EQ(block_size_for(layers, 64), 64);
+  EXPECT_EQ(block_size_for({plain_layer(2, 64)}, 16), 16);
+  EXPECT_EQ(block_size_for({nn::KvLayerSpec::of_state(kState)}, 16), 16);
+
+  const KvLayout layout = layout_of(layers, 48);
+  EXPECT_TRUE(layout.keeps_states);
+  EXPECT_THAT(layout.windows, ElementsAre(nn::KvLayerSpec::kStateWindow, nn::KvLayerSpec::kStateWindow,
+                                          nn::KvLayerSpec::kStateWindow, 0));
+  EXPECT_THAT(layout.layers_of_group, ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(groups_of(layout), ElementsAre(0, 0, 1, 3, 1, 2, 2, 3));
+  EXPECT_EQ(layout.token_bytes(), 2 * 512);
+  ASSERT_EQ(layout.pieces.size(), 1u);
+  EXPECT_EQ(layout.block_bytes, 2 * 512 * 48);
+  EXPECT_EQ(layout.unused_bytes(), 4 * layout.block_bytes - 2 * 512 * 48 - 6 * 4 * kState);
+  EXPECT_EQ(layout.places[0].keys, 0);
+  EXPECT_EQ(layout.places[1].keys, 20'032);  // a multiple of 64
+
+  // States of few numbers: all of them beside each other, in blocks as long as was asked for.
+  for (nn::KvLayerSpec& layer : layers) layer.state_size = layer.kind == nn::KvKind::kState ? 50 : 0;
+  EXPECT_EQ(block_size_for(layers, 16), 16);
+  EXPECT_THAT(layout_of(layers).layers_of_group, ElementsAre(6, 2));
+  // Nothing but states.
+  const KvLayout states = layout_of({nn::KvLayerSpec::of_state(10), nn::KvLayerSpec::of_state(10)});
+  EXPECT_THAT(states.layers_of_group, ElementsAre(2));
+  EXPECT_EQ(states.block_bytes, 80);
+  EXPECT_EQ(states.token_bytes() + states.unused_bytes(), 0);
+}
+
 TEST(KvLayout, RefusesWhatItHasNoPlaceFor) {
   const auto refused = [](nn::KvLayerSpec layer) {
     const auto layout = make_kv_layout({plain_layer(2, 64), layer}, 16);
     EXPECT_FALSE(layout.ok());
     return layout.status();
   };
-  nn::KvLayerSpec state;
-  state.kind = nn::KvKind::kState;
-  EXPECT_EQ(refused(state).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(refused(state).message(), HasSubstr("layer 1 keeps a state of fixed size"));
+  EXPECT_THAT(refused(nn::KvLayerSpec::of_state(0)).message(), HasSubstr("layer 1 keeps a state of 0 numbers"));
 
   nn::KvLayerSpec uneven = plain_layer(2, 192);
   uneven.value_dim = 128;

@@ -28,7 +28,8 @@ INSTANTIATE_TEST_SUITE_P(Later, TinyGguf,
                          testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5", "exaone4",
                                          "glm4_moe", "dots1", "granitemoe", "ernie4_5_moe", "minimax_m2", "starcoder2",
                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4",
-                                         "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe"));
+                                         "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2",
+                                         "lfm2_moe", "granitemoehybrid"));
 
 }  // namespace
 }  // namespace quire::runner

@@ -78,7 +78,7 @@ inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
 // One model over a small pool whose blocks are handed out in a scattered order.
 class TinyModel {
  public:
-  static constexpr int32_t kBlockSize = 16;
+  static constexpr int32_t kBlockSize = 16;  // where no layer keeps a state
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
@@ -127,6 +127,7 @@ class TinyModel {
   }
 
   const ModelConfig& config() const { return planned_.config; }
+  int32_t block_size() const { return planned_.memory.block_size; }
   const AdapterHost& adapter_host() const { return adapter_host_; }
   // Of all that is computed from here on; nullptr: none.
   void use_adapter(std::shared_ptr<const Adapter> adapter) { adapter_ = std::move(adapter); }
@@ -169,7 +170,7 @@ class TinyModel {
     // A block belongs to one group of layers.
     const size_t num_groups = planned_.memory.windows.size();
     std::vector<std::vector<BlockId>> tables(num_groups);
-    for (size_t i = 0; i * kBlockSize < tokens.size(); ++i) {
+    for (size_t i = 0; i * static_cast<size_t>(block_size()) < tokens.size(); ++i) {
       for (size_t g = 0; g < num_groups; ++g) {
         tables[g].push_back(static_cast<BlockId>(static_cast<int64_t>((i * num_groups + g) * 7 + 3) % num_blocks));
       }
@@ -192,7 +193,7 @@ class TinyModel {
     numbers.begin(size_t{1} << 16);
     for (size_t g = 0; g < tables.size(); ++g) {
       for (int32_t p = begin; p < end; ++p) {
-        slots[g].push_back(int64_t{tables[g][static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
+        slots[g].push_back(int64_t{tables[g][static_cast<size_t>(p / block_size())]} * block_size() + p % block_size());
       }
       groups.push_back({.slots = numbers.add(slots[g]), .block_tables = numbers.add(tables[g])});
     }

@@ -108,15 +108,15 @@ INSTANTIATE_TEST_SUITE_P(Sparse, TinyModels,
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // Later families, whose checkpoints scripts/make_tiny_data.py makes.
-INSTANTIATE_TEST_SUITE_P(Later, TinyModels,
-                         testing::Combine(testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5",
-                                                          "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
-                                                          "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2",
-                                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2",
-                                                          "gemma4", "gemma4_dense", "gemma4_moe", "qwen3_next",
-                                                          "qwen3_5", "qwen3_5_moe", "granitemoehybrid"),
-                                          testing::Values("reference", "avx2", "cuda")),
-                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Later, TinyModels,
+    testing::Combine(testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5", "exaone4",
+                                     "ministral", "glm4_moe", "dots1", "granitemoe", "ernie4_5_moe", "glm4_moe_lite",
+                                     "minimax_m2", "starcoder2", "stablelm", "stablelm_parallel", "phi", "cohere",
+                                     "cohere2", "gemma4", "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5",
+                                     "qwen3_5_moe", "granitemoehybrid", "lfm2", "lfm2_moe"),
+                     testing::Values("reference", "avx2", "cuda")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // Options that the checkpoints above leave at their defaults, or have none of.
 INSTANTIATE_TEST_SUITE_P(Options, TinyModels,

@@ -65,6 +65,8 @@ void activate(Activation function, const float* in, const float* up, int64_t siz
       return apply([](FW x) { return max(FW{}, x); }, in, up, size, out);
     case Activation::kSigmoid:
       return apply([](FW x) { return 1.0f / (exp(-x) + 1.0f); }, in, up, size, out);
+    case Activation::kIdentity:
+      return apply([](FW x) { return x; }, in, up, size, out);
   }
 }
 

@@ -35,6 +35,8 @@ __device__ float activated(float x) {
     return x / (1.0f + expf(-1.702f * x));
   } else if constexpr (kFunction == Activation::kSigmoid) {
     return 1.0f / (1.0f + expf(-x));
+  } else if constexpr (kFunction == Activation::kIdentity) {
+    return x;
   } else {
     return x < 0 ? 0.0f : x;
   }
@@ -52,6 +54,8 @@ __device__ inline float activated(Activation function, float x) {
       return activated<Activation::kQuickGelu>(x);
     case Activation::kSigmoid:
       return activated<Activation::kSigmoid>(x);
+    case Activation::kIdentity:
+      return activated<Activation::kIdentity>(x);
     default:
       return activated<Activation::kRelu>(x);
   }

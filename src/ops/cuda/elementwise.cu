@@ -281,6 +281,8 @@ void activate(const ActivationArgs& args, cudaStream_t stream) {
       return of(std::integral_constant<Activation, Activation::kRelu>());
     case Activation::kSigmoid:
       return of(std::integral_constant<Activation, Activation::kSigmoid>());
+    case Activation::kIdentity:
+      return of(std::integral_constant<Activation, Activation::kIdentity>());
     default:
       return of(std::integral_constant<Activation, Activation::kSilu>());
   }

@@ -440,6 +440,8 @@ class ReferenceBackend final : public Backend {
         return x < 0 ? 0.0 : x;
       case Activation::kSigmoid:
         return 1.0 / (1.0 + std::exp(-x));
+      case Activation::kIdentity:
+        return x;
     }
     return 0;
   }
