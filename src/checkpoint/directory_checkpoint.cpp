@@ -163,6 +163,10 @@ Status no_weights(const ModelDirectory& directory) {
       return invalid_argument("{}: holds {}; give the path of that file", directory.path().string(), in_quotes(name));
     }
   }
+  if (!directory.has("config.json")) {
+    return not_found("{}: is no model's directory: there is no config.json, and there is neither {} nor {}",
+                     directory.path().string(), kSingleFile, kIndexFile);
+  }
   return not_found("{}: there is neither {} nor {}", directory.path().string(), kSingleFile, kIndexFile);
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/text_quote.h"
 #include "checkpoint/whole_file.h"
 #include "tensor/stored_values.h"
+#include "types/sentence_file_names.h"
 
 namespace quire::checkpoint {
 namespace {
@@ -32,8 +33,8 @@ Result<json::object> read_object(const ModelDirectory& directory, std::string_vi
 }
 
 Result<json::array> read_modules(const ModelDirectory& directory) {
-  if (!directory.has("modules.json")) return json::array();
-  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve("modules.json"));
+  if (!directory.has(kModulesFile)) return json::array();
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(kModulesFile));
   QUIRE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMostModulesBytes));
   boost::system::error_code error;
   const json::value value = parse_json(text, error);
@@ -114,16 +115,12 @@ std::string_view module_kind(const json::value& module) {
 Result<SentenceFiles> read_sentence_files(const ModelDirectory& directory) {
   SentenceFiles files;
   QUIRE_ASSIGN_OR_RETURN(files.modules, read_modules(directory));
-  // The first of them that there is, as sentence-transformers looks for it.
-  for (const char* name :
-       {"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json",
-        "sentence_camembert_config.json", "sentence_albert_config.json", "sentence_xlm-roberta_config.json",
-        "sentence_xlnet_config.json"}) {
+  for (const std::string_view name : kSentenceTransformerFiles) {
     if (!directory.has(name)) continue;
     QUIRE_ASSIGN_OR_RETURN(files.transformer, read_object(directory, name));
     break;
   }
-  QUIRE_ASSIGN_OR_RETURN(files.model, read_object(directory, "config_sentence_transformers.json"));
+  QUIRE_ASSIGN_OR_RETURN(files.model, read_object(directory, kSentenceModelFile));
   if (files.present()) {
     QUIRE_ASSIGN_OR_RETURN(files.tokenizer, read_object(directory, "tokenizer_config.json"));
   }

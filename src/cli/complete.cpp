@@ -1,5 +1,6 @@
 // quire complete: one prompt, one streamed answer.
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 
@@ -13,11 +14,13 @@
 #include "engine/chat.h"
 #include "engine/engine.h"
 #include "engine/output.h"
+#include "hub/model_name.h"
 
 namespace quire::cli {
 namespace {
 
 struct CompleteOptions {
+  std::string first, second;  // what stands without a flag
   EngineConfig engine;
   NodeOptions nodes;
   HubFlags hub;
@@ -69,6 +72,31 @@ Status run(CompleteOptions& options, const CLI::App& command) {
   return answer.error;
 }
 
+bool names_a_model(const std::string& word) {
+  std::error_code none;  // of a name that no file can have
+  return word.ends_with(".gguf") || hub::looks_like_model_name(word) || std::filesystem::exists(word, none);
+}
+
+// Which of the words without a flag is the model and which the prompt. One alone is the model where --prompt is given;
+// otherwise it is the prompt, unless it names a model: then the prompt was forgotten. Throws CLI::ValidationError.
+void place_words(CompleteOptions& options, const CLI::App& command) {
+  const auto refuse = [](const std::string& why) { throw CLI::ValidationError("PROMPT", why); };
+  const bool has_prompt = command.count("--prompt") > 0;
+  const bool has_first = command.count("model") > 0;
+  const bool has_second = command.count("prompt") > 0;
+  if (has_second && has_prompt) {
+    refuse("two prompts are given, \"" + options.second + "\" and \"" + options.prompt + "\" (--prompt)");
+  }
+  const bool is_model = has_first && (has_prompt || has_second || names_a_model(options.first));
+  if (is_model) name_model(options.engine, options.first);
+  if (has_prompt) return;
+  if (!has_second && (!has_first || is_model)) {
+    refuse("there is none: give it behind the model, or by --prompt (-p TEXT; -p - reads standard input)" +
+           (is_model ? "; \"" + options.first + "\" is taken for the model" : std::string()));
+  }
+  options.prompt = has_second ? options.second : options.first;
+}
+
 }  // namespace
 
 void add_complete_command(CLI::App& program, int& exit_code) {
@@ -78,9 +106,12 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   options->sampling.temperature = 0.7f;
   options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("complete", "Complete one prompt, streamed to the terminal");
-  add_model_argument(*command, options->engine);
+  command->add_option("model", options->first, kModelHelp)->type_name("MODEL");
+  command->add_option("prompt", options->second, "The prompt, which may also stand alone: quire complete \"Once upon\"")
+      ->type_name("PROMPT");
+  add_model_flag(*command, options->engine);
   add_hub_options(*command, options->hub);
-  command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input");
+  command->add_option("-p,--prompt", options->prompt, "The same, as a flag; - reads it from standard input");
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template, as a user's message");
   command->add_option("--system", options->system, "System message, with --chat");
   command->add_flag("-q,--quiet", options->quiet, "No line about the speed");
@@ -92,8 +123,7 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   add_lora_option(*command, options->lora);
   add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] {
-    // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.
-    if (command->count("--prompt") == 0) throw CLI::RequiredError("--prompt");
+    place_words(*options, *command);  // a misspelt flag was complained of before
     exit_code = exit_code_of(run(*options, *command));
   });
 }

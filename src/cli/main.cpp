@@ -6,9 +6,9 @@
 #include "base/host_memory.h"
 #include "cli/commands.h"
 #include "cli/config_file.h"
-#include "cli/llama_cpp_arguments.h"
 #include "cli/log_format.h"
 #include "cli/options.h"
+#include "cli/usage_errors.h"
 #include "cli/vllm_arguments.h"
 
 int main(int argc, char** argv) {
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
 
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");
-  program.set_version_flag("--version", "quire " QUIRE_VERSION);
+  program.set_version_flag("-V,--version", "quire " QUIRE_VERSION);
   program.require_subcommand(0, 1);
   program.get_formatter()->column_width(36);
   program.footer(
@@ -40,8 +40,9 @@ int main(int argc, char** argv) {
   add_quantize_command(program, exit_code);
   add_bench_command(program, exit_code);
   add_worker_command(program, exit_code);
+  const std::vector<std::string> given = with_flags_for_words({argv + 1, argv + argc});
   try {
-    std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::vector<std::string> arguments = given;
     if (!arguments.empty() && arguments.front() == "serve") {
       auto prepared =
           with_config_file(*program.get_subcommand("serve"), in_our_spelling({arguments.begin() + 1, arguments.end()}));
@@ -55,9 +56,9 @@ int main(int argc, char** argv) {
     std::reverse(arguments.begin(), arguments.end());  // as the parser takes a list
     program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    if (program.exit(error) == 0) return kExitOk;
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
-    std::fputs(llama_cpp_hints(arguments).c_str(), stderr);
+    // Asked for help or the version, which are printed here.
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return program.exit(error);
+    std::fputs(usage_error(program, given, error).c_str(), stderr);
     return kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quire: %s\n", error.what());

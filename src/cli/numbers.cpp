@@ -51,4 +51,14 @@ CLI::Validator as_bytes() {
           "", ""};
 }
 
+CLI::Validator as_port() {
+  return {[](const std::string& text) {
+            int64_t port = -1;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+            const bool is_port = error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= 65535;
+            return is_port ? std::string() : fmt::format("\"{}\" is no port, a number from 0 to 65535", text);
+          },
+          "", ""};
+}
+
 }  // namespace quire::cli

@@ -16,5 +16,7 @@ std::optional<int64_t> whole_number(std::string_view text);
 CLI::Validator as_whole_number();
 // The same of bytes: also "512MiB", "4 GB" (units of 1024).
 CLI::Validator as_bytes();
+// Refuses what is no port.
+CLI::Validator as_port();
 
 }  // namespace quire::cli

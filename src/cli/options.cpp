@@ -44,25 +44,30 @@ std::string default_model_path() {
   return (cache / "quire" / "models" / kDefaultModelFile).string();
 }
 
+void name_model(EngineConfig& config, const std::string& path) {
+  if (path.empty()) {
+    throw CLI::ValidationError("MODEL", "the name of the model is empty: leave it out for the default model");
+  }
+  const auto normal = [](const std::string& text) { return std::filesystem::path(text).lexically_normal(); };
+  if (!config.model.empty() && normal(config.model) != normal(path)) {
+    throw CLI::ValidationError(
+        "MODEL", "two models are named, \"" + config.model + "\" and \"" + path + "\" (--model): name one of them");
+  }
+  if (config.model.empty()) config.model = path;
+}
+
+void add_model_flag(CLI::App& app, EngineConfig& config) {
+  app.add_option_function<std::string>(
+         "--model", [&config](const std::string& path) { name_model(config, path); }, "The same, as a flag")
+      ->type_name("MODEL");
+}
+
 void add_model_argument(CLI::App& app, EngineConfig& config) {
   // Two options, not one with two names: given as both, the parser would only count arguments.
-  const auto take = [&config](const std::string& path) {
-    if (path.empty()) {
-      throw CLI::ValidationError("MODEL", "the name of the model is empty: leave it out for the default model");
-    }
-    const auto normal = [](const std::string& text) { return std::filesystem::path(text).lexically_normal(); };
-    if (!config.model.empty() && normal(config.model) != normal(path)) {
-      throw CLI::ValidationError(
-          "MODEL", "two models are named, \"" + config.model + "\" and \"" + path + "\" (--model): name one of them");
-    }
-    if (config.model.empty()) config.model = path;
-  };
   app.add_option_function<std::string>(
-         "model", take,
-         "A .gguf file, a directory with config.json and safetensors, or a name on the Hugging Face Hub "
-         "(ORG/NAME, ORG/NAME:Q4_K_M); nothing: the default model")
+         "model", [&config](const std::string& path) { name_model(config, path); }, kModelHelp)
       ->type_name("MODEL");
-  app.add_option_function<std::string>("--model", take, "The same, as a flag")->type_name("MODEL");
+  add_model_flag(app, config);
 }
 
 namespace {

@@ -22,8 +22,16 @@ std::string environment(const char* name);
 // Where the default model lies: <cache folder of the user>/quire/models/SmolLM2-135M-Instruct.Q4_1.gguf
 std::string default_model_path();
 
+inline constexpr const char* kModelHelp =
+    "A .gguf file, a directory with config.json and safetensors, or a name on the Hugging Face Hub "
+    "(ORG/NAME, ORG/NAME:Q4_K_M); nothing: the default model";
+
 // MODEL, by its place or as --model. Empty: the default model. The parser refuses two that differ.
 void add_model_argument(CLI::App& app, EngineConfig& config);
+// --model alone.
+void add_model_flag(CLI::App& app, EngineConfig& config);
+// Takes `path` for the model. Throws CLI::ValidationError: it is empty, or another one was named before.
+void name_model(EngineConfig& config, const std::string& path);
 void add_engine_options(CLI::App& app, EngineConfig& config);
 void add_sampling_options(CLI::App& app, SamplingParams& params);
 

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "checkpoint/mapped_file.h"
+#include "cli/numbers.h"
 #include "cli/options.h"
 #include "cli/span_options.h"
 #include "cli/vllm_arguments.h"
@@ -80,6 +81,7 @@ void add_listening(CLI::App& command, ServeOptions& options) {
   auto* host = command.add_option("--host", server.host, "Address to listen on")->group(kGroup)->capture_default_str();
   auto* port = command.add_option("--port", server.port, "Port to listen on; 0: any free one")
                    ->group(kGroup)
+                   ->check(as_port())
                    ->capture_default_str();
   auto* uds = command.add_option("--uds", server.uds, "A Unix socket to listen on, instead of host and port")
                   ->group(kGroup)
@@ -225,7 +227,8 @@ void add_operators(CLI::App& command, ServeOptions& options) {
   auto* port = command
                    .add_option("--admin-port", server.admin.port,
                                "The same, and the log's level, on a port of their own; 0: any free one")
-                   ->group(kGroup);
+                   ->group(kGroup)
+                   ->check(as_port());
   command.add_option("--admin-host", server.admin.host, "The address of that port")
       ->group(kGroup)
       ->needs(port)

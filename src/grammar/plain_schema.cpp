@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/empty_schemas.h"
 #include "grammar/schema_parts.h"
 #include "grammar/schema_words.h"
 #include "grammar/typed_schema.h"
@@ -25,7 +27,7 @@ constexpr size_t kMostExclusive = 16;  // alternatives of a oneOf that are told 
 
 class PlainSchema {
  public:
-  explicit PlainSchema(const Schema& asked) : asked_(asked) {}
+  explicit PlainSchema(const Schema& asked) : asked_(asked), empty_(asked) {}
 
   Result<json::value> run() {
     QUIRE_ASSIGN_OR_RETURN(json::value plain, of(asked_.root(), "#"));
@@ -77,7 +79,9 @@ class PlainSchema {
       return refuse(where, "schemas that combine each other without end, or more than 64 deep");
     }
     ++depth_;
+    std::set<std::string> beside = std::exchange(negated_names_, {});  // which it does not see
     auto out = combined(*object, where);
+    negated_names_.merge(beside);
     --depth_;
     return out;
   }
@@ -113,7 +117,7 @@ class PlainSchema {
       json::array ways;
       for (size_t i = 0; i < list->get_array().size(); ++i) {
         QUIRE_ASSIGN_OR_RETURN(json::value one, of(list->get_array()[i], fmt::format("{}/anyOf/{}", where, i)));
-        ways.push_back(std::move(one));
+        if (!empty_.is_empty(one)) ways.push_back(std::move(one));
       }
       QUIRE_ASSIGN_OR_RETURN(out, merge(out, any_of(std::move(ways)), where + "/anyOf"));
     }
@@ -146,7 +150,14 @@ class PlainSchema {
         continue;
       }
       says = says || !is_annotation(name);
-      QUIRE_ASSIGN_OR_RETURN(out[name], keyword(name, member.value(), fmt::format("{}/{}", where, name)));
+      // Parts of its own are all that it sees, so that what they do not evaluate is additional, whatever joins it.
+      const std::string_view as = name == "unevaluatedProperties" ? "additionalProperties"
+                                  : name == "unevaluatedItems"    ? "items"
+                                                                  : name;
+      if (as != name && object.contains(as)) continue;
+      const std::set<std::string> negated_here = negated_names_;  // not those within it
+      QUIRE_ASSIGN_OR_RETURN(out[as], keyword(as, member.value(), fmt::format("{}/{}", where, name)));
+      negated_names_ = negated_here;
     }
     if (!listed) return says ? json::value(std::move(out)) : json::value(true);
     json::value values = values_of(std::move(*listed));
@@ -200,18 +211,22 @@ class PlainSchema {
   // Where it does not show that the alternatives exclude each other, each without the others, if that can be said.
   Result<json::value> one_of(const json::array& list, const std::string& where) {
     json::array ways;
+    std::vector<size_t> places;  // in the list
     for (size_t i = 0; i < list.size(); ++i) {
       QUIRE_ASSIGN_OR_RETURN(json::value one, of(list[i], fmt::format("{}/{}", where, i)));
+      if (empty_.is_empty(one)) continue;
       ways.push_back(std::move(one));
+      places.push_back(i);
     }
+    if (ways.empty()) return json::value(false);
     if (ways.size() == 1) return ways.front();
     json::value as_it_is = json::object{{"oneOf", ways}};
     if (exclude_each_other(ways) || ways.size() > kMostExclusive) return as_it_is;
     json::array apart;
     for (size_t i = 0; i < ways.size(); ++i) {
       json::value alone = ways[i];
-      for (size_t k = 0; k < list.size(); ++k) {
-        if (k == i) continue;
+      for (const size_t k : places) {
+        if (k == places[i]) continue;
         const std::string place = fmt::format("{}/{}", where, k);
         auto not_it = negated(list[k], place);
         if (!not_it.ok()) return as_it_is;
@@ -231,12 +246,37 @@ class PlainSchema {
     return true;
   }
 
+  // Does an object that satisfies the schema have this property evaluated, whatever alternatives it takes?
+  bool always_evaluates(const json::value& schema, std::string_view name, int levels = kMostDepth) const {
+    const json::object* object = schema.if_object();
+    if (object == nullptr || levels == 0) return false;
+    if (map_at(*object, "properties").contains(name) || object->contains("additionalProperties")) return true;
+    if (object->contains("$ref") && always_evaluates(asked_.place(*object), name, levels - 1)) return true;
+    const json::value* all = object->if_contains("allOf");
+    return all != nullptr && std::ranges::any_of(all->get_array(), [&](const json::value& one) {
+             return always_evaluates(one, name, levels - 1);
+           });
+  }
+
+  // What a negation says of a property does not evaluate it; once merged, it looks as if it did.
+  Status evaluates_negated(const json::object& object, const std::string& where) const {
+    for (const std::string& name : negated_names_) {
+      if (always_evaluates(object, name)) continue;
+      return refuse(where,
+                    fmt::format("\"not\", \"if\" or \"oneOf\" beside it asks about the property \"{}\", which is "
+                                "declared nowhere else: declare it in \"properties\" beside it",
+                                name.substr(0, 60)));
+    }
+    return {};
+  }
+
   // What the parts put together leave unevaluated is additional once they are one.
   Status close(const json::object& object, std::string_view name, std::string_view as, json::value& out,
                const std::string& where) {
     const json::value* rest = object.if_contains(name);
     if (rest == nullptr || *rest == json::value(true)) return {};
     const std::string place = fmt::format("{}/{}", where, name);
+    if (as == "additionalProperties") QUIRE_RETURN_IF_ERROR(evaluates_negated(object, place));
     QUIRE_ASSIGN_OR_RETURN(const json::value plain, of(*rest, place));
     return close_with(plain, as, out, place);
   }
@@ -479,9 +519,12 @@ class PlainSchema {
     if (name == "properties") {
       for (const auto& member : value.get_object()) {
         const std::string_view key = member.key();
+        const std::set<std::string> negated_here = negated_names_;  // not those within it
         QUIRE_ASSIGN_OR_RETURN(json::value other,
                                opposite(member.value(), exactly, fmt::format("{}/properties/{}", where, key)));
+        negated_names_ = negated_here;
         if (other == json::value(false)) continue;
+        negated_names_.emplace(key);
         ways.push_back(json::object{
             {"type", "object"}, {"properties", json::object{{key, std::move(other)}}}, {"required", json::array{key}}});
       }
@@ -663,7 +706,9 @@ class PlainSchema {
   }
 
   const Schema& asked_;
+  EmptySchemas empty_;
   std::vector<Kept> kept_;
+  std::set<std::string> negated_names_;  // of properties, by negations on the level that is being made
   int depth_ = 0;
   int in_negation_ = 0;
   int64_t spent_ = 0;

@@ -97,8 +97,9 @@ class SchemaValidator {
     if (value.is_number()) return number(object, value, where);
     if (value.is_string()) return string(object, value.get_string(), where);
     if (value.is_array()) return array(object, value.get_array(), where);
-    if (value.is_object()) return members(object, value.get_object(), where);
-    return {};
+    if (!value.is_object()) return {};
+    QUIRE_RETURN_IF_ERROR(members(object, value.get_object(), where));
+    return unevaluated(object, value, where);
   }
 
   static Status broken(std::string_view where, std::string_view why) {
@@ -141,7 +142,7 @@ class SchemaValidator {
     return {};
   }
 
-  // What other parts of a schema that combines have evaluated is not known here; its grammar says it.
+  // What other parts of a schema that combines have evaluated of an array is not known here; its grammar says it.
   static bool sees_all(const json::object& schema) {
     constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
     return std::ranges::none_of(kCombining, [&](std::string_view name) { return schema.contains(name); });
@@ -233,6 +234,49 @@ class SchemaValidator {
     return {};
   }
 
+  Status unevaluated(const json::object& schema, const json::value& value, const std::string& where) const {
+    const json::value* rest = schema.if_contains("unevaluatedProperties");
+    if (rest == nullptr || loosely_) return {};
+    for (const auto& entry : value.get_object()) {
+      const std::string_view name = entry.key();
+      if (evaluates(schema, name, value, where, /*with_rest=*/false)) continue;
+      QUIRE_RETURN_IF_ERROR(check(*rest, entry.value(), fmt::format("{}/{}", where, name)));
+    }
+    return {};
+  }
+
+  // Has a part of the schema that `whole` satisfies looked at its property `name`?
+  bool evaluates(const json::value& schema, std::string_view name, const json::value& whole, const std::string& where,
+                 bool with_rest = true) const {
+    const json::object* object = schema.if_object();
+    if (object == nullptr || depth_ > kMostCombined) return false;
+    if (object->contains("additionalProperties") || (with_rest && object->contains("unevaluatedProperties"))) {
+      return true;
+    }
+    const auto has = [&](const char* keyword, const auto& is_it) {
+      const json::value* found = object->if_contains(keyword);
+      return found != nullptr && is_it(*found);
+    };
+    ++depth_;
+    const auto part = [&](const json::value& one) {
+      return check(one, whole, where).ok() && evaluates(one, name, whole, where);
+    };
+    const auto parts = [&](const json::value& list) { return std::ranges::any_of(list.get_array(), part); };
+    const auto patterns = [&](const json::value& map) {
+      return std::ranges::any_of(map.get_object(), [&](const auto& one) { return matches(one.key(), name); });
+    };
+    const auto condition = [&](const json::value& one) {
+      const bool holds = check(one, whole, where).ok();
+      return (holds && evaluates(one, name, whole, where)) || has(holds ? "then" : "else", part);
+    };
+    const bool found = has("properties", [&](const json::value& map) { return map.get_object().contains(name); }) ||
+                       has("patternProperties", patterns) || has("allOf", parts) || has("anyOf", parts) ||
+                       has("oneOf", parts) || has("if", condition) ||
+                       (object->contains("$ref") && part(schema_.place(*object)));
+    --depth_;
+    return found;
+  }
+
   Status member(const json::object& schema, std::string_view name, const json::value& value,
                 const std::string& where) const {
     if (const json::value* names = schema.if_contains("propertyNames")) {
@@ -255,7 +299,6 @@ class SchemaValidator {
     }
     if (known) return {};
     const json::value* rest = schema.if_contains("additionalProperties");
-    if (rest == nullptr && sees_all(schema)) rest = schema.if_contains("unevaluatedProperties");
     return rest == nullptr ? Status() : check(*rest, value, where);
   }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/empty_schemas.h"
 #include "grammar/formats.h"
 #include "grammar/number_ebnf.h"
 #include "grammar/schema.h"
@@ -55,7 +56,8 @@ int64_t count_or(const json::object& object, std::string_view name, int64_t othe
 
 class SchemaGrammar {
  public:
-  SchemaGrammar(const Schema& schema, bool any_whitespace) : schema_(schema), any_whitespace_(any_whitespace) {}
+  SchemaGrammar(const Schema& schema, bool any_whitespace)
+      : schema_(schema), any_whitespace_(any_whitespace), empty_(schema) {}
 
   Result<std::string> run() {
     std::string free_numbers;
@@ -137,20 +139,29 @@ class SchemaGrammar {
   }
 
   Result<std::string> alternatives(std::string_view keyword, const json::value& list, const std::string& where) {
-    const json::array& schemas = list.get_array();
-    for (size_t i = 0; keyword == "oneOf" && i < schemas.size(); ++i) {
-      for (size_t k = i + 1; k < schemas.size(); ++k) {
-        if (schema_.disjoint(schemas[i], schemas[k])) continue;
+    const json::array& all = list.get_array();
+    const std::vector<size_t> places = satisfiable(all);
+    for (size_t i = 0; keyword == "oneOf" && i < places.size(); ++i) {
+      for (size_t k = i + 1; k < places.size(); ++k) {
+        if (schema_.disjoint(all[places[i]], all[places[k]])) continue;
         return refuse(where, fmt::format("oneOf: a value might satisfy both of {} and {}. Say anyOf, or give both a "
                                          "required property with different constants",
-                                         i, k));
+                                         places[i], places[k]));
       }
     }
     std::vector<std::string> ways;
-    for (size_t i = 0; i < schemas.size(); ++i) {
-      ways.push_back(rule(schemas[i], fmt::format("{}/{}/{}", where, keyword, i)));
-    }
+    for (const size_t i : places) ways.push_back(rule(all[i], fmt::format("{}/{}/{}", where, keyword, i)));
     return fmt::format("{}", fmt::join(ways, " | "));
+  }
+
+  // Places of the alternatives that something satisfies; all of them where nothing does, so that one says why.
+  std::vector<size_t> satisfiable(const json::array& alternatives) {
+    std::vector<size_t> places, every;
+    for (size_t i = 0; i < alternatives.size(); ++i) {
+      every.push_back(i);
+      if (!empty_.is_empty(alternatives[i])) places.push_back(i);
+    }
+    return places.empty() ? every : places;
   }
 
   Result<std::string> typed(const json::object& object, std::string_view type, const std::string& name,
@@ -241,8 +252,10 @@ class SchemaGrammar {
     const json::array& prefix = prefix_list == nullptr ? kNone : prefix_list->get_array();
     const json::value* items = object.if_contains("items");
     if (items == nullptr) items = object.if_contains("unevaluatedItems");
-    const bool closed = items == nullptr ? !prefix.empty() : items->is_bool() && !items->get_bool();
     const auto num_prefix = static_cast<int64_t>(prefix.size());
+    // Where it is not said whether others may follow, only as minItems asks for more.
+    const bool closed =
+        items == nullptr ? num_prefix > 0 && least <= num_prefix : items->is_bool() && !items->get_bool();
     if (closed) most = most < 0 ? num_prefix : std::min(most, num_prefix);
     if (most >= 0 && most < least) return refuse(where, fmt::format("no array has {} items or more there", least));
     const std::string item = items == nullptr || items->is_bool() ? "any" : rule(*items, where + "/items");
@@ -344,12 +357,19 @@ class SchemaGrammar {
       if (regex == nullptr) return refuse(where, "the pattern was not read");
       all.other = pair("\"\\\"\" " + regex->ebnf(Spelling::kJson) + " \"\\\"\"",
                        rule(entry.value(), where + "/patternProperties"));
-    } else if (!closed && (rest != nullptr || taken.empty()) && !(declared != nullptr && rest == nullptr)) {
+    } else if (!closed && (rest != nullptr || has_room_for_others(all, object))) {
       QUIRE_ASSIGN_OR_RETURN(const std::string key, other_key(names, taken, where));
       const bool is_free = rest == nullptr || rest->is_bool();
       if (!key.empty()) all.other = pair(key, is_free ? "any" : rule(*rest, where + "/additionalProperties"));
     }
     return all_members(all, name, where);
+  }
+
+  // Of an object that does not say whether there may be others than it declares: only where nothing is declared, or too
+  // little for minProperties.
+  static bool has_room_for_others(const Members& all, const json::object& object) {
+    if (all.least > static_cast<int64_t>(all.declared.size())) return true;
+    return all.declared.empty() && !object.contains("properties");
   }
 
   // Does a name satisfy propertyNames?
@@ -531,6 +551,7 @@ class SchemaGrammar {
 
   const Schema& schema_;
   const bool any_whitespace_;
+  EmptySchemas empty_;
   std::string out_;
   std::unordered_map<const json::value*, std::string> names_;
   std::vector<const json::value*> reached_;

@@ -38,12 +38,23 @@ NumberRange range_of(const json::object& schema) {
   return range;
 }
 
+// Is there a multiple of `step` in it?
+bool has_multiple(const NumberRange& range, double step) {
+  double low = std::ceil(range.low / step);
+  double high = std::floor(range.high / step);
+  if (range.open_low && low * step == range.low) ++low;
+  if (range.open_high && high * step == range.high) --high;
+  return low <= high;
+}
+
 bool has_number(const json::object& schema, bool integer) {
   const NumberRange range = range_of(schema);
+  const json::value* multiple = schema.if_contains("multipleOf");
+  const double step = multiple == nullptr ? 0 : multiple->to_number<double>();
+  // Of others the quotient would be rounded.
+  if (step >= 1 && step <= 1e12 && step == std::floor(step)) return has_multiple(range, step);
   if (!integer) return range.low < range.high || (range.low == range.high && !range.open_low && !range.open_high);
-  const double low = std::ceil(range.low) + (range.open_low && std::ceil(range.low) == range.low ? 1 : 0);
-  const double high = std::floor(range.high) - (range.open_high && std::floor(range.high) == range.high ? 1 : 0);
-  return low <= high;
+  return has_multiple(range, 1);
 }
 
 bool ordered(const json::object& schema, std::string_view least, std::string_view most) {

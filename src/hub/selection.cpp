@@ -19,31 +19,10 @@ constexpr const char* kUsualType = "Q4_K_M";  // of a repository with several, w
 
 // What a model is read from beside its weights: config and text by quire, the rest by transformers, so that both have
 // all that they ask for.
-constexpr auto kTextFiles = std::to_array<std::string_view>({"config.json",
-                                                             "generation_config.json",
-                                                             "tokenizer.json",
-                                                             "tokenizer_config.json",
-                                                             "tokenizer.model",
-                                                             "special_tokens_map.json",
-                                                             "added_tokens.json",
-                                                             "vocab.json",
-                                                             "merges.txt",
-                                                             "vocab.txt",
-                                                             "spiece.model",
-                                                             "chat_template.jinja",
-                                                             "chat_template.json",
-                                                             "quantize_config.json",
-                                                             "quant_config.json",
-                                                             "hf_quant_config.json",
-                                                             "modules.json",
-                                                             "sentence_bert_config.json",
-                                                             "sentence_roberta_config.json",
-                                                             "sentence_distilbert_config.json",
-                                                             "sentence_camembert_config.json",
-                                                             "sentence_albert_config.json",
-                                                             "sentence_xlm-roberta_config.json",
-                                                             "sentence_xlnet_config.json",
-                                                             "config_sentence_transformers.json"});
+constexpr auto kTextFiles = std::to_array<std::string_view>(
+    {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+     "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model",
+     "chat_template.jinja", "chat_template.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"});
 constexpr auto kTokenizerFiles =
     std::to_array<std::string_view>({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"});
 constexpr auto kPickleEndings = std::to_array<std::string_view>({".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl"});
@@ -235,9 +214,14 @@ Result<Selection> select_files(const ModelName& name, std::span<const std::strin
     return Selection{.main = model.files.front(), .gguf = model.label, .files = model.files};
   }
   Selection selection;
-  for (const std::string_view file : kTextFiles) {
-    if (has(file)) selection.files.emplace_back(file);
-  }
+  const auto take_present = [&](std::span<const std::string_view> files) {
+    for (const std::string_view file : files) {
+      if (has(file)) selection.files.emplace_back(file);
+    }
+  };
+  take_present(kTextFiles);
+  take_present(std::array{kModulesFile, kSentenceModelFile});
+  take_present(kSentenceTransformerFiles);
   selection.needs_modules = has(kModulesFile);
   const bool text_suffices = need == Need::kText && std::any_of(paths.begin(), paths.end(), is_tokenizer_file);
   if (safetensors.empty() && !text_suffices) return nothing_to_serve(name, paths);

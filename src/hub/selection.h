@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "hub/listing.h"
 #include "hub/model_name.h"
+#include "types/sentence_file_names.h"
 
 namespace quire::hub {
 
@@ -42,7 +43,6 @@ Result<std::vector<std::string>> shards_of_index(std::string_view index_json);
 // Of sentence-transformers' modules what is read from their folders, as far as it is among `paths`. Errors: data_loss.
 Result<std::vector<std::string>> files_of_modules(std::string_view modules_json, std::span<const std::string> paths);
 
-inline constexpr const char* kModulesFile = "modules.json";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // One that a tokenizer may be read from, here or by transformers.

@@ -18,7 +18,9 @@ namespace quire::server {
 namespace {
 
 Result<int64_t> count_lines(const std::string& path) {
-  QUIRE_ASSIGN_OR_RETURN(const Validation found, validate_lines(path, "", std::numeric_limits<int64_t>::max()));
+  const auto validated = validate_lines(path, "", std::numeric_limits<int64_t>::max());
+  if (!validated.ok()) return validated.status().with_prefix(path + ": ");
+  const Validation& found = *validated;
   if (found.errors.empty()) return found.total;
   const LineError& first = found.errors.front();
   return invalid_argument("{}{}: {}{}", path, first.line == 0 ? "" : fmt::format(":{}", first.line), first.message,

@@ -46,6 +46,55 @@ class Usage(unittest.TestCase):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(says, (result.stderr + result.stdout).lower())
 
+    def test_an_unknown_command_says_which_there_are_and_which_was_meant(self):
+        for word, meant in (("run", "quire chat"), ("generate", "quire complete"), ("server", "quire serve"),
+                            ("tokenise", "quire tokenize"), ("x/model.gguf", "quire chat x/model.gguf")):
+            with self.subTest(word=word):
+                result = harness.run(word, "--flag", "more")
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(f'there is no command "{word}"', result.stderr)
+                self.assertIn(meant, result.stderr)
+                self.assertIn("complete, chat, serve", result.stderr)
+        self.assertIn("latency, throughput", harness.run("bench", "x").stderr)
+        self.assertIn("latency, throughput", harness.run("bench").stderr)
+        self.assertIn("behind a command", harness.run("-m", "model.gguf").stderr)
+
+    def test_words_for_help_and_version(self):
+        for words, flags in ((("help",), ("--help",)), (("help", "plan"), ("plan", "--help")),
+                             (("version",), ("--version",)), (("-V",), ("--version",))):
+            with self.subTest(words=words):
+                self.assertEqual(harness.run(*words).stdout, harness.run(*flags).stdout)
+                self.assertEqual(harness.run(*words).returncode, 0)
+
+    def test_a_misspelt_flag_says_which_was_meant(self):
+        for command, flag, meant in (("serve", "--max_modle_len=3", "--max-model-len"),
+                                     ("plan", "--max_model_len", "--max-model-len"), ("chat", "--sytem", "--system")):
+            with self.subTest(flag=flag):
+                result = harness.run(command, flag)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(f"did you mean {meant}?", result.stderr)
+                self.assertIn(f"quire {command} --help", result.stderr)
+
+    def test_a_prompt_needs_no_flag(self):
+        for arguments, says in (((TINY,), "the prompt"), (("org/name",), '"org/name" is taken for the model'), ((), "-p"),
+                                (("none.gguf", "text", "-p", "x"), "two prompts"),
+                                (("one", "two", "three"), "in quotes")):
+            with self.subTest(arguments=arguments):
+                result = harness.run("complete", *arguments)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(says, result.stderr.lower() if says.islower() else result.stderr)
+
+    @harness.needs_default_model
+    def test_a_prompt_gives_the_same_answer_wherever_it_stands(self):
+        flags = ("--max-tokens", 8, "--temperature", 0, "-q")
+        answers = {harness.run("complete", *arguments, *flags, stdin="Once upon a time").stdout
+                   for arguments in (("-p", "Once upon a time"), ("Once upon a time",), ("-",), ("-p", "-"),
+                                     (harness.DEFAULT_MODEL, "Once upon a time"),
+                                     ("--model", harness.DEFAULT_MODEL, "Once upon a time"),
+                                     (harness.DEFAULT_MODEL, "--prompt=Once upon a time"))}
+        self.assertEqual(len(answers), 1, answers)
+        self.assertGreater(len(answers.pop()), 3)
+
     def test_a_model_is_named_by_its_place_or_by_a_flag(self):
         by_place = harness.run("plan", TINY)
         self.assertEqual(by_place.returncode, 0, by_place.stderr)
@@ -104,7 +153,7 @@ class BadModels(unittest.TestCase):
         self.refused(self.file("pytorch_model.bin", b"\x80\x02}q\x00."))
 
     def test_a_directory_without_a_config(self):
-        self.refused(self.folder, self.folder.name)
+        self.refused(self.folder, self.folder.name, "no config.json")
 
     def test_a_config_without_weights(self):
         folder = self.folder / "model"

@@ -76,7 +76,7 @@ TEST(SchemaCheck, RefusesByName) {
       {R"({"type":"number","exclusiveMinimum":1234567890.123456})", "more than 15 digits"},
       {R"({"type":"array","items":7})", "a schema is an object"},
       {R"({"type":"array","prefixItems":{}})", "prefixItems must be a list"},
-      {R"({"type":"array","prefixItems":[{}],"minItems":2})", "no array has 2 items"},
+      {R"({"type":"array","prefixItems":[{}],"items":false,"minItems":2})", "no array has 2 items"},
       {R"({"type":"array","minItems":3,"maxItems":2})", "no array has 3 items"},
       {R"({"type":"object","properties":[]})", "properties must be an object"},
       {R"({"type":"object","required":[1]})", "required must be a list"},
