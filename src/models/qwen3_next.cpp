@@ -69,9 +69,15 @@ Status read_delta_net(const boost::json::object& config, ModelConfig& out) {
   return {};
 }
 
+// usual_kv_heads: where the configuration does not say.
 Result<ModelConfig> read_hybrid(const boost::json::object& config, const boost::json::object& generation,
-                                const ConfigDefaults& defaults) {
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation, defaults));
+                                int64_t usual_kv_heads) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation,
+                                                              {.num_kv_heads = usual_kv_heads,
+                                                               .head_dim = 256,
+                                                               .max_position = 32768,
+                                                               .rotary_share = 0.25,
+                                                               .partial_rotary = true}));
   out.norm_weight_offset = 1;
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(const bool gate, reader.boolean_or("attn_output_gate", true));
@@ -149,11 +155,7 @@ std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, co
 }  // namespace
 
 Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, const boost::json::object& generation) {
-  QUIRE_ASSIGN_OR_RETURN(
-      ModelConfig out,
-      read_hybrid(
-          config, generation,
-          {.num_kv_heads = 2, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_hybrid(config, generation, 2));
   out.architecture = "Qwen3NextForCausalLM";
   QUIRE_RETURN_IF_ERROR(read_experts(
       config, {.num_experts = 512, .experts_per_token = 10, .size_key = "moe_intermediate_size", .size = 512}, out));
@@ -163,11 +165,7 @@ Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, co
 
 Result<ModelConfig> read_qwen3_5_config(const boost::json::object& whole, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(const boost::json::object config, text_of_qwen(whole));
-  QUIRE_ASSIGN_OR_RETURN(
-      ModelConfig out,
-      read_hybrid(
-          config, generation,
-          {.num_kv_heads = 4, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_hybrid(config, generation, 4));
   out.architecture = "Qwen3_5ForCausalLM";
   return out;
 }
@@ -176,11 +174,7 @@ Result<ModelConfig> read_qwen3_5_moe_config(const boost::json::object& whole, co
   QUIRE_ASSIGN_OR_RETURN(boost::json::object config, text_of_qwen(whole));
   // There is no dense block.
   if (!config.contains("intermediate_size")) config["intermediate_size"] = 512;
-  QUIRE_ASSIGN_OR_RETURN(
-      ModelConfig out,
-      read_hybrid(
-          config, generation,
-          {.num_kv_heads = 2, .head_dim = 256, .max_position = 32768, .rotary_share = 0.25, .partial_rotary = true}));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_hybrid(config, generation, 2));
   out.architecture = "Qwen3_5MoeForCausalLM";
   QUIRE_RETURN_IF_ERROR(read_experts(
       config, {.num_experts = 256, .experts_per_token = 8, .size_key = "moe_intermediate_size", .size = 512}, out));

@@ -216,16 +216,7 @@ void Attention::attend(const StepContext& step, const Batch& asking, const Cache
   attention.sinks = sinks_.data();
   attention.out = context.floats();
   step(attention);
-  if (config_.output_gate) {
-    const ops::View gates = projected.gates.rows(x.num_rows - n, n);
-    step(ops::GateArgs{.function = Activation::kSigmoid,
-                       .gates = gates.strided_floats(),
-                       .gate_stride = gates.row_stride,
-                       .values = context.floats(),
-                       .value_stride = context.row_stride,
-                       .num_tokens = n,
-                       .size = query_size(config_)});
-  }
+  if (config_.output_gate) step.gate(Activation::kSigmoid, projected.gates.rows(x.num_rows - n, n), context);
   output_(step, context, out);
   step.workspace.rewind(mark);
 }

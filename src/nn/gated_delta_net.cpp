@@ -175,13 +175,7 @@ void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer,
                         .num_groups = num_value_heads(),
                         .size = sizes.value_head_dim,
                         .out = heads});
-  step(ops::GateArgs{.function = Activation::kSilu,
-                     .gates = gates.strided_floats(),
-                     .gate_stride = gates.row_stride,
-                     .values = heads.floats(),
-                     .value_stride = heads.row_stride,
-                     .num_tokens = n,
-                     .size = value_size()});
+  step.gate(Activation::kSilu, gates, heads);
   out_(step, heads, out);
   step.workspace.rewind(mark);
 }

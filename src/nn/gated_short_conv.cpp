@@ -12,16 +12,6 @@ Range own_channels(Loader& loader, const Linear::Part& output) {
   return loader.share_of_columns(weight, output.rows, /*work=*/0);
 }
 
-void multiply(const StepContext& step, const ops::View& factors, const ops::View& values) {
-  step(ops::GateArgs{.function = Activation::kIdentity,
-                     .gates = factors.strided_floats(),
-                     .gate_stride = factors.row_stride,
-                     .values = values.strided_floats(),
-                     .value_stride = values.row_stride,
-                     .num_tokens = values.num_rows,
-                     .size = values.num_columns});
-}
-
 }  // namespace
 
 GatedShortConv::GatedShortConv(Loader& loader, const std::string& prefix, const ShortConvConfig& sizes,
@@ -52,7 +42,7 @@ void GatedShortConv::operator()(const StepContext& step, const CacheLayer& layer
   const ops::View projected = step.workspace.take(n, in_.out_features());
   in_(step, x, projected);
   const ops::View values = projected.columns(2 * num_channels_, num_channels_);
-  multiply(step, projected.columns(0, num_channels_), values);
+  step.gate(Activation::kIdentity, projected.columns(0, num_channels_), values);
 
   layer.wait(step.backend);
   const ops::View mixed = step.workspace.take(n, num_channels_);
@@ -66,7 +56,7 @@ void GatedShortConv::operator()(const StepContext& step, const CacheLayer& layer
                           .bias = bias_.data(),
                           .out = mixed.floats(),
                           .out_stride = mixed.row_stride});
-  multiply(step, projected.columns(num_channels_, num_channels_), mixed);
+  step.gate(Activation::kIdentity, projected.columns(num_channels_, num_channels_), mixed);
   out_(step, mixed, out);
   step.workspace.rewind(mark);
 }

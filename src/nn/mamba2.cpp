@@ -103,13 +103,7 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
       .most_step = sizes.most_step > 0 ? static_cast<float>(sizes.most_step) : std::numeric_limits<float>::infinity(),
       .skips = skips_.data(),
       .out = heads.floats()});
-  step(ops::GateArgs{.function = Activation::kSilu,
-                     .gates = gates.strided_floats(),
-                     .gate_stride = gates.row_stride,
-                     .values = heads.floats(),
-                     .value_stride = heads.row_stride,
-                     .num_tokens = n,
-                     .size = value_size()});
+  step.gate(Activation::kSilu, gates, heads);
   norm(step, heads);
   out_(step, heads, out);
   step.workspace.rewind(mark);

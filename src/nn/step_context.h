@@ -58,6 +58,17 @@ struct StepContext {
                                .out_head_stride = to.num_columns});
   }
 
+  // values *= function(gates), numbers, views of the same shape whose rows may lie at any distance.
+  void gate(Activation function, const ops::ConstView& gates, const ops::View& values) const {
+    (*this)(ops::GateArgs{.function = function,
+                          .gates = gates.strided_floats(),
+                          .gate_stride = gates.row_stride,
+                          .values = values.strided_floats(),
+                          .value_stride = values.row_stride,
+                          .num_tokens = values.num_rows,
+                          .size = values.num_columns});
+  }
+
   // The same step for rows that are of these tokens, or of none.
   StepContext of_rows(RowTokens others) const {
     StepContext step = *this;
