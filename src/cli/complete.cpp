@@ -91,7 +91,7 @@ void place_words(CompleteOptions& options, const CLI::App& command) {
   if (is_model) name_model(options.engine, options.first);
   if (has_prompt) return;
   if (!has_second && (!has_first || is_model)) {
-    refuse("there is none: give it behind the model, or by --prompt (-p TEXT; -p - reads standard input)" +
+    refuse("no prompt is given: put it behind the model, or give --prompt (-p TEXT; -p - reads standard input)" +
            (is_model ? "; \"" + options.first + "\" is taken for the model" : std::string()));
   }
   options.prompt = has_second ? options.second : options.first;

@@ -246,22 +246,10 @@ class PlainSchema {
     return true;
   }
 
-  // Does an object that satisfies the schema have this property evaluated, whatever alternatives it takes?
-  bool always_evaluates(const json::value& schema, std::string_view name, int levels = kMostDepth) const {
-    const json::object* object = schema.if_object();
-    if (object == nullptr || levels == 0) return false;
-    if (map_at(*object, "properties").contains(name) || object->contains("additionalProperties")) return true;
-    if (object->contains("$ref") && always_evaluates(asked_.place(*object), name, levels - 1)) return true;
-    const json::value* all = object->if_contains("allOf");
-    return all != nullptr && std::ranges::any_of(all->get_array(), [&](const json::value& one) {
-             return always_evaluates(one, name, levels - 1);
-           });
-  }
-
   // What a negation says of a property does not evaluate it; once merged, it looks as if it did.
   Status evaluates_negated(const json::object& object, const std::string& where) const {
     for (const std::string& name : negated_names_) {
-      if (always_evaluates(object, name)) continue;
+      if (always_evaluates(asked_, object, name, kMostDepth)) continue;
       return refuse(where,
                     fmt::format("\"not\", \"if\" or \"oneOf\" beside it asks about the property \"{}\", which is "
                                 "declared nowhere else: declare it in \"properties\" beside it",
@@ -629,26 +617,6 @@ class PlainSchema {
       ways.push_back(std::move(rest));
     }
     return any_of(std::move(ways));
-  }
-
-  static Result<json::value> strings_without(const json::object& schema, const json::array& values,
-                                             const std::string& where) {
-    json::object out = schema;
-    const bool only_empty = std::ranges::all_of(values, [](const json::value& v) { return v.get_string().empty(); });
-    const bool shaped = schema.contains("pattern") || schema.contains("format");
-    const bool measured = schema.contains("minLength") || schema.contains("maxLength");
-    if (only_empty && !shaped) {
-      out["minLength"] = 1;
-      return has_values(out, "string") ? with_type(std::move(out), "string") : json::value(false);
-    }
-    if (shaped || measured) {
-      return refuse(where, "\"not\" of strings beside pattern, format or a length cannot be heeded");
-    }
-    json::array all;
-    if (const json::value* never = schema.if_contains("not")) all = never->get_object().at("enum").get_array();
-    for (const json::value& value : values) all.push_back(value);
-    out["not"] = json::object{{"enum", std::move(all)}};
-    return with_type(std::move(out), "string");
   }
 
   // ------------------------------------------------------------------------------------------------------------

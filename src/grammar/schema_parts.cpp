@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/schema_words.h"
+#include "grammar/typed_schema.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
@@ -59,6 +60,37 @@ json::value excluding(json::array values) {
 const json::array* excluded(const json::object& object) {
   const json::value* never = object.size() == 1 ? object.if_contains("not") : nullptr;
   return never == nullptr ? nullptr : &never->get_object().at("enum").get_array();
+}
+
+Result<json::value> strings_without(const json::object& schema, const json::array& values, std::string_view where) {
+  json::object out = schema;
+  const bool only_empty = std::ranges::all_of(values, [](const json::value& v) { return v.get_string().empty(); });
+  const bool shaped = schema.contains("pattern") || schema.contains("format");
+  const bool measured = schema.contains("minLength") || schema.contains("maxLength");
+  if (only_empty && !shaped) {
+    out["minLength"] = 1;
+    return has_values(out, "string") ? with_type(std::move(out), "string") : json::value(false);
+  }
+  if (shaped || measured) {
+    return invalid_argument(
+        "in the schema at {}: \"not\" of strings beside pattern, format or a length cannot be heeded", where);
+  }
+  json::array all;
+  if (const json::value* never = schema.if_contains("not")) all = never->get_object().at("enum").get_array();
+  for (const json::value& value : values) all.push_back(value);
+  out["not"] = json::object{{"enum", std::move(all)}};
+  return with_type(std::move(out), "string");
+}
+
+bool always_evaluates(const Schema& whole, const json::value& part, std::string_view name, int levels) {
+  const json::object* object = part.if_object();
+  if (object == nullptr || levels == 0) return false;
+  if (map_at(*object, "properties").contains(name) || object->contains("additionalProperties")) return true;
+  if (object->contains("$ref") && always_evaluates(whole, whole.place(*object), name, levels - 1)) return true;
+  const json::value* all = object->if_contains("allOf");
+  return all != nullptr && std::ranges::any_of(all->get_array(), [&](const json::value& one) {
+           return always_evaluates(whole, one, name, levels - 1);
+         });
 }
 
 }  // namespace quire::grammar

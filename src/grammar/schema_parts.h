@@ -3,7 +3,12 @@
 
 #include <cstdint>
 
+#include <string_view>
+
 #include <boost/json.hpp>
+
+#include "base/status.h"
+#include "grammar/schema.h"
 
 namespace quire::grammar {
 
@@ -21,5 +26,12 @@ boost::json::value* choice(boost::json::object& object);
 boost::json::value excluding(boost::json::array values);
 // What such a schema excludes; nullptr: it says something else.
 const boost::json::array* excluded(const boost::json::object& object);
+// A schema of strings without these. Errors: invalid_argument where what it says of them leaves no way to say so.
+Result<boost::json::value> strings_without(const boost::json::object& schema, const boost::json::array& values,
+                                           std::string_view where);
+
+// Does an object that satisfies a part of `whole` have this property evaluated, whatever alternatives it takes? levels:
+// that it looks into.
+bool always_evaluates(const Schema& whole, const boost::json::value& part, std::string_view name, int levels);
 
 }  // namespace quire::grammar

@@ -10,8 +10,6 @@
 #include "models/granite.h"
 #include "models/moe_family.h"
 #include "nn/mamba2.h"
-#include "ops/recurrence.h"
-#include "ops/short_conv.h"
 
 namespace quire::models {
 namespace {

@@ -8,7 +8,6 @@
 #include "models/gguf_reader.h"
 #include "models/moe_family.h"
 #include "nn/gated_short_conv.h"
-#include "ops/short_conv.h"
 
 namespace quire::models {
 namespace {

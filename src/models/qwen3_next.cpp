@@ -6,8 +6,6 @@
 #include "models/moe_family.h"
 #include "models/qwen_vl.h"
 #include "nn/gated_delta_net.h"
-#include "ops/recurrence.h"
-#include "ops/short_conv.h"
 
 namespace quire::models {
 namespace {

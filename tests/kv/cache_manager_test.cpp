@@ -431,55 +431,6 @@ TEST(Windows, TheFirstPositionInSightKeepsItsBlock) {
   EXPECT_THAT(a.table(0), ElementsAre(kNoBlock, testing::Ge(0), testing::Ge(0), testing::Ge(0)));
 }
 
-// ---- states ----
-
-CacheConfig with_states(int32_t num_blocks) {
-  CacheConfig config = blocks_of_four(num_blocks);
-  config.windows = {0, 2};
-  config.keeps_states = true;
-  return config;
-}
-
-TEST(States, OfTheBlockBeforeTheNextTokenAloneAreHeld) {
-  Cache cache(with_states(32));
-  SequenceBlocks a;
-  const Tokens tokens = text(24);
-  ASSERT_TRUE(cache.compute(a, tokens, 0, 10));
-  ASSERT_TRUE(cache.compute(a, tokens, 10, 12));
-  EXPECT_THAT(a.table(1), ElementsAre(kNoBlock, kNoBlock, testing::Ge(0)));
-  // Position 12 reads the state behind 11, and leaves its own in another block.
-  ASSERT_TRUE(cache.compute(a, tokens, 12, 13));
-  EXPECT_THAT(a.table(1), ElementsAre(kNoBlock, kNoBlock, testing::Ge(0), testing::Ge(0)));
-  ASSERT_TRUE(cache.compute(a, tokens, 13, 14));
-  EXPECT_THAT(a.table(1), ElementsAre(kNoBlock, kNoBlock, kNoBlock, testing::Ge(0)));
-  cache.check({&a});
-}
-
-TEST(States, ATextIsFoundUpToItsLastWholeBlockAndNeverWhole) {
-  Cache cache(with_states(32));
-  SequenceBlocks a, b, c;
-  const Tokens tokens = text(12);
-  ASSERT_TRUE(cache.compute(a, tokens, 0, 12));
-  cache.begin_step();
-  EXPECT_EQ(cache.manager.find_prefix({}, tokens, b), 8) << "the state behind the last token is no use to compute it";
-  EXPECT_THAT(b.table(1), ElementsAre(kNoBlock, a.table(1)[1]));
-  ASSERT_TRUE(cache.plan(b, tokens, 8, 12));
-  EXPECT_THAT(cache.copies, IsEmpty());
-  EXPECT_EQ(cache.manager.find_prefix({}, text(13), c), 12);
-  cache.check({&a, &b, &c});
-}
-
-TEST(States, WhatThisVeryStepLeavesIsNotFoundInIt) {
-  Cache cache(with_states(32));
-  SequenceBlocks a, b;
-  ASSERT_TRUE(cache.compute(a, text(12), 0, 12));
-  EXPECT_EQ(cache.manager.find_prefix({}, text(13), b), 0);
-  cache.manager.release(b);
-  cache.begin_step();
-  EXPECT_EQ(cache.manager.find_prefix({}, text(13), b), 12);
-  cache.check({&a, &b});
-}
-
 TEST(Windows, AHitNeedsOnlyWhatIsInSight) {
   for (const bool everything_seen : {false, true}) {
     CacheConfig config = blocks_of_four(everything_seen ? 11 : 6);
