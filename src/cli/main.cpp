@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "base/host_memory.h"
 #include "cli/commands.h"
@@ -60,6 +61,12 @@ int main(int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return program.exit(error);
     std::fputs(usage_error(program, given, error).c_str(), stderr);
     return kExitUsage;
+  } catch (const std::bad_alloc&) {
+    std::fputs(
+        "quire: memory ran out: free some, or ask for less (--max-model-len, --max-num-seqs, "
+        "--kv-cache-memory-bytes)\n",
+        stderr);
+    return kExitError;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quire: %s\n", error.what());
     return kExitError;

@@ -173,32 +173,22 @@ Rotary::Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, co
   std::vector<double> frequencies = rotary_frequencies(rope);
   for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
-  const int64_t size = num_positions * rope.rotary_dim;
-  table_ = {loader, loader.made(size, [&] { return make_table(frequencies, scale); })};
+  table_ = {loader, frequencies, scale, num_positions};
   if (rope.scaling != RopeScaling::kLongRope) return;
+  has_long_table_ = true;
   trained_length_ = rope.original_max_position;
-  const std::vector<double> long_frequencies = rotary_frequencies(rope, /*long_sequence=*/true);
-  long_table_ = {loader, loader.made(size, [&] { return make_table(long_frequencies, scale); })};
-}
-
-std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, double scale) const {
-  const size_t half = frequencies.size();
-  std::vector<float> table(static_cast<size_t>(num_positions_) * 2 * half);
-  for (int64_t position = 0; position < num_positions_; ++position) {
-    float* row = table.data() + static_cast<size_t>(position) * 2 * half;
-    for (size_t i = 0; i < half; ++i) {
-      // Angles as the reference computes them: frequency and product rounded to float32.
-      const float angle = static_cast<float>(position) * static_cast<float>(frequencies[i]);
-      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * scale);
-      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
-    }
-  }
-  return table;
+  long_table_ = {loader, rotary_frequencies(rope, /*long_sequence=*/true), scale, num_positions};
 }
 
 template <typename Body>
 void Rotary::for_tables(const Batch& batch, const Body& body) const {
-  if (long_table_.empty()) return body(table_, 0, batch.num_tokens);
+  // Where the numbers are a recorded step's, they are not the host's, nor is the table.
+  const auto rows = [&](const RotaryTable& table, int64_t begin, int64_t end) {
+    const int32_t* positions = batch.positions.host;
+    if (positions == nullptr || begin == end) return table.rows(0);
+    return table.rows(*std::max_element(positions + begin, positions + end) + int64_t{1});
+  };
+  if (!has_long_table_) return body(rows(table_, 0, batch.num_tokens), 0, batch.num_tokens);
   const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths.host;
   for (int32_t s = 0; s < batch.num_sequences; ++s) {
     const int32_t begin = batch.query_offsets.host[s];
@@ -207,14 +197,14 @@ void Rotary::for_tables(const Batch& batch, const Body& body) const {
     if (lengths[s] <= trained_length_) {
       while (first_long < end && batch.positions.host[first_long] < trained_length_) ++first_long;
     }
-    if (begin < first_long) body(table_, begin, first_long);
-    if (first_long < end) body(long_table_, first_long, end);
+    if (begin < first_long) body(rows(table_, begin, first_long), begin, first_long);
+    if (first_long < end) body(rows(long_table_, first_long, end), first_long, end);
   }
 }
 
 void Rotary::operator()(const StepContext& step, const ops::View& heads, int32_t num_heads, int32_t head_dim) const {
   if (rotary_dim_ == 0) return;
-  for_tables(step.batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+  for_tables(step.batch, [&](const float* table, int64_t begin, int64_t end) {
     step(ops::RopeArgs{.heads = heads.rows(begin, end - begin).strided_floats(),
                        .token_stride = heads.row_stride,
                        .num_tokens = end - begin,
@@ -223,21 +213,21 @@ void Rotary::operator()(const StepContext& step, const ops::View& heads, int32_t
                        .rotary_dim = rotary_dim_,
                        .interleaved = interleaved_,
                        .positions = step.batch.positions + begin,
-                       .table = table.data(),
+                       .table = table,
                        .table_positions = num_positions_});
   });
 }
 
 void Rotary::prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
   if (rotary_dim_ == 0) return step(args);
-  for_tables(step.batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+  for_tables(step.batch, [&](const float* table, int64_t begin, int64_t end) {
     ops::PrepareHeadsArgs run = args;
     run.heads += begin * args.token_stride;
     run.num_tokens = end - begin;
     run.rotary_dim = rotary_dim_;
     run.interleaved = interleaved_;
     run.positions = step.batch.positions + begin;
-    run.table = table.data();
+    run.table = table;
     run.table_positions = num_positions_;
     run.slots = args.slots + begin;
     step(run);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "nn/parameter.h"
+#include "nn/rotary_table.h"
 #include "nn/step_context.h"
 #include "types/model_config.h"
 
@@ -40,17 +40,17 @@ class Rotary {
   void prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
 
  private:
-  // body(table, begin, end) of every run of tokens with the table that rotates them.
+  // body(rows, begin, end) of every run of tokens with the rows of the table that rotates them.
   template <typename Body>
   void for_tables(const Batch& batch, const Body& body) const;
-  std::vector<float> make_table(const std::vector<double>& frequencies, double scale) const;
 
   int32_t rotary_dim_ = 0;  // 0: nothing rotates
   bool interleaved_ = false;
   int64_t num_positions_ = 0;
+  bool has_long_table_ = false;
   int64_t trained_length_ = 0;  // longrope: what goes beyond it uses long_table_
-  Parameter table_;             // [num_positions, rotary_dim]
-  Parameter long_table_;        // the same, or empty
+  RotaryTable table_;
+  RotaryTable long_table_;
 };
 
 }  // namespace quire::nn

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -136,6 +137,27 @@ TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
   EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
   EXPECT_NEAR(heads[4], std::cos(3.0), 1e-6);
   EXPECT_NEAR(heads[7], std::sin(2.0), 1e-6);
+}
+
+// Rows as far as positions have come, those of a later position beside what was there before; behind the last there are
+// none to make.
+TEST(RotaryTable, RowsAreMadeWhenPositionsComeToThem) {
+  const auto backend = ops::make_reference_backend();
+  const MemoryCheckpoint nothing;
+  Loader loader(Loader::Mode::kLoad, nothing, *backend);
+  const RotaryTable table(loader, {1.0, 0.01}, 2.0, 1000);
+  EXPECT_EQ(loader.bytes(), 1000 * 4 * 4) << "counted whole";
+  for (const int64_t end : {1, 2, 300, 299, 1000, 2000}) {
+    const float* rows = table.rows(end);
+    for (int64_t position = 0; position < std::min<int64_t>(end, 1000); ++position) {
+      const auto angle = static_cast<double>(position);
+      ASSERT_NEAR(rows[position * 4], 2 * std::cos(angle), 1e-6) << position << " of " << end;
+      ASSERT_NEAR(rows[position * 4 + 3], 2 * std::sin(0.01 * angle), 1e-5) << position << " of " << end;
+    }
+  }
+  Loader planner(Loader::Mode::kPlan, nothing, *backend);
+  EXPECT_EQ(RotaryTable(planner, {1.0}, 1.0, 1000).rows(1), nullptr);
+  EXPECT_EQ(planner.bytes(), 1000 * 2 * 4);
 }
 
 TEST(Rotary, NumbersOutOfRangeAreRefusedByName) {
