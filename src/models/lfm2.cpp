@@ -104,10 +104,10 @@ Result<ModelConfig> read_lfm2_gguf_decoder(const GgufReader& reader) {
   return out;
 }
 
-// Sigmoids of each expert by itself, in one group. The reference adds 1e-6 to the sum by which it divides the weights,
-// a millionth part or so, which is left out.
+// Sigmoids of each expert by itself, in one group.
 void set_lfm2_router(bool correction_bias, int64_t num_dense_layers, MoeConfig& moe) {
   moe.score = RouterScore::kSigmoid;
+  moe.sum_offset = 1e-6;
   moe.correction_bias = correction_bias;
   for (size_t i = 0; i < moe.sparse_layers.size(); ++i)
     moe.sparse_layers[i] = static_cast<int64_t>(i) >= num_dense_layers;

@@ -110,6 +110,7 @@ MoeBlock::Routes MoeBlock::route(const StepContext& step, const ops::ConstView& 
                            .experts_per_token = moe.experts_per_token,
                            .score = moe.score,
                            .normalise = moe.normalise,
+                           .sum_offset = static_cast<float>(moe.sum_offset),
                            .scale = static_cast<float>(moe.scale),
                            .num_groups = moe.num_groups,
                            .groups_per_token = moe.groups_per_token,

@@ -5,8 +5,8 @@
 //   groups of num_experts / num_groups neighbours are judged by their best c, or the sum of their best two; only
 //   the groups_per_token best take part
 //   the experts_per_token best c are chosen; the lower index where two are equal
-//   w = s of the chosen, (softmax over them,) divided by their sum when `normalise`, times `scale`, times the expert's
-//   own where there are such
+//   w = s of the chosen, (softmax over them,) divided by their sum and sum_offset when `normalise`, times `scale`,
+//   times the expert's own where there are such
 // The chosen pairs of token and expert are then laid out by expert, for products of an expert with all its tokens: the
 // "rows" of ops/grouped_linear.h. A token's weights depend on its logits alone.
 #pragma once
@@ -27,6 +27,7 @@ struct MoeRoutingArgs {
   int32_t experts_per_token = 0;
   RouterScore score = RouterScore::kSoftmax;
   bool normalise = false;
+  float sum_offset = 1e-20f;  // above 0: no division by zero
   float scale = 1.0f;
   int32_t num_groups = 1;        // divides num_experts
   int32_t groups_per_token = 1;  // their experts are at least experts_per_token

@@ -26,6 +26,7 @@ struct MoeConfig {
   bool router_bias = false;      // of the router's projection
   bool correction_bias = false;  // added to the scores for the choice alone
   bool normalise = false;        // weights of the chosen sum to 1
+  double sum_offset = 1e-20;     // added to the sum by which they are divided
   double scale = 1.0;            // of the weights, after that
   bool expert_scales = false;    // and one of each expert's
   int32_t num_groups = 1;        // of neighbouring experts

@@ -129,7 +129,14 @@ TEST_P(MoeTest, ChoosesByHandMadeLogits) {
   args.experts_per_token = 1;
   const Routes biased = route(*backend_, args);
   EXPECT_THAT(biased.experts(), ElementsAre(5));
-  EXPECT_NEAR(biased.weights[0], 1.0 / (1.0 + std::exp(1.0)), 1e-6);
+  const double score = 1.0 / (1.0 + std::exp(1.0));
+  EXPECT_NEAR(biased.weights[0], score, 1e-6);
+
+  // An offset of the sum matters where it is as large as the scores.
+  args.normalise = true;
+  args.sum_offset = 0.5f;
+  EXPECT_NEAR(route(*backend_, args).weights[0], score / (score + 0.5), 1e-6);
+  args.normalise = false;
 
   // Of three groups of two the one with the best two together, though the best of all is elsewhere.
   const std::vector<float> grouped = {4, -4, 1, 1, 3, -9};

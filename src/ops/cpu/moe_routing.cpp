@@ -97,7 +97,7 @@ void route_token(const MoeRoutingArgs& args, const float* logits, Scratch& scrat
   }
   if (args.score == RouterScore::kSoftmaxOfChosen) softmax(weights, count);
   if (args.normalise) {
-    float total = 1e-20f;  // no division by zero
+    float total = args.sum_offset;
     for (int32_t r = 0; r < count; ++r) total += weights[r];
     for (int32_t r = 0; r < count; ++r) weights[r] /= total;
   }

@@ -125,7 +125,7 @@ __device__ void choose(const MoeRoutingArgs& args, int64_t token, float* scratch
   if (args.normalise) {
     total = 0;
     for (int32_t r = lane; r < count; r += kWarp) total += weights[r];
-    total = warp_sum(total) + 1e-20f;  // no division by zero
+    total = warp_sum(total) + args.sum_offset;
   }
   __syncwarp();
   for (int32_t r = lane; r < count; r += kWarp) {

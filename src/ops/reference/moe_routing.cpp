@@ -61,7 +61,8 @@ void route_token(const MoeRoutingArgs& args, int64_t token, std::vector<int32_t>
     weights.push_back(scores[e]);
   }
   if (args.score == RouterScore::kSoftmaxOfChosen) weights = softmax(weights);
-  const double total = args.normalise ? std::accumulate(weights.begin(), weights.end(), 1e-20) : 1.0;
+  const double offset = args.sum_offset;
+  const double total = args.normalise ? std::accumulate(weights.begin(), weights.end(), offset) : 1.0;
   const int32_t* chosen = experts.data() + token * args.experts_per_token;
   for (size_t r = 0; r < weights.size(); ++r) {
     double weight = is_here(args, chosen[r]) ? weights[r] / total * static_cast<double>(args.scale) : 0.0;
