@@ -233,9 +233,12 @@ TEST(AnyBatch, StatesComeBackAsTheyWere) {
     tight.swap_space = mode == PreemptionMode::kSwap ? 0.01 : 0;
     auto crowded = LLM::create(tight);
     ASSERT_TRUE(crowded.ok()) << crowded.status().message();
-    auto outputs = (*crowded)->generate(prompts, params, {.progress = false});
-    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
-    for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ((*outputs)[i].receipt, alone[i]) << i;
+    // How far they run together depends on when the engine sees each.
+    for (int round = 0; round < 50 && (*crowded)->engine().stats().num_preemptions == 0; ++round) {
+      auto outputs = (*crowded)->generate(prompts, params, {.progress = false});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+      for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ((*outputs)[i].receipt, alone[i]) << i;
+    }
     EXPECT_GT((*crowded)->engine().stats().num_preemptions, 0);
     if (mode == PreemptionMode::kSwap) {
       EXPECT_GT((*crowded)->engine().stats().num_swaps, 0);

@@ -76,7 +76,7 @@ class Usage(unittest.TestCase):
                 self.assertIn(f"quire {command} --help", result.stderr)
 
     def test_a_prompt_needs_no_flag(self):
-        for arguments, says in (((TINY,), "the prompt"), (("org/name",), '"org/name" is taken for the model'), ((), "-p"),
+        for arguments, says in (((TINY,), "no prompt"), (("org/name",), '"org/name" is taken for the model'), ((), "-p"),
                                 (("none.gguf", "text", "-p", "x"), "two prompts"),
                                 (("one", "two", "three"), "in quotes")):
             with self.subTest(arguments=arguments):
@@ -153,7 +153,7 @@ class BadModels(unittest.TestCase):
         self.refused(self.file("pytorch_model.bin", b"\x80\x02}q\x00."))
 
     def test_a_directory_without_a_config(self):
-        self.refused(self.folder, self.folder.name, "no config.json")
+        self.refused(self.folder, self.folder.name, "config.json")
 
     def test_a_config_without_weights(self):
         folder = self.folder / "model"
