@@ -370,6 +370,24 @@ Status read_layer_windows(const boost::json::object& config, int32_t window, Fun
   return {};
 }
 
+Result<std::vector<bool>> read_recurrent_layers(const boost::json::object& config, std::string_view key,
+                                                int32_t num_layers, std::span<const std::string_view> recurrent,
+                                                std::span<const std::string_view> attention) {
+  const boost::json::array* types = config.at(key).if_array();
+  if (types == nullptr || std::ssize(*types) != num_layers) {
+    return invalid_argument("config: {} must be a list of {} names, one for each layer", key, num_layers);
+  }
+  std::vector<bool> out;
+  for (const boost::json::value& type : *types) {
+    const auto is = [&](std::string_view name) { return type.is_string() && type.get_string() == name; };
+    out.push_back(std::ranges::any_of(recurrent, is));
+    if (out.back() || std::ranges::any_of(attention, is)) continue;
+    return invalid_argument("config: {} has {} for layer {}, expected \"{}\" or \"{}\"", key,
+                            boost::json::serialize(type), out.size() - 1, recurrent.front(), attention.front());
+  }
+  return out;
+}
+
 Status read_special_ids(const boost::json::object& config, const boost::json::object& generation, ModelConfig& out) {
   QUIRE_RETURN_IF_ERROR(read_ids(generation, "eos_token_id", out.vocab_size, out.eos_ids));
   if (out.eos_ids.empty()) QUIRE_RETURN_IF_ERROR(read_ids(config, "eos_token_id", out.vocab_size, out.eos_ids));

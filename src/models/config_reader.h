@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,12 @@ Status read_layer_windows(const boost::json::object& config, int32_t window, Fun
 
 // The window of those layers for which has_window(layer).
 void set_layer_windows(int32_t window, FunctionRef<bool(int32_t)> has_window, ModelConfig& out);
+
+// Which layers are recurrent, by the kind of each in the list `key`: [num_layers]. The first names of either kind are
+// those that the error tells. REQUIRES: ConfigReader::has(key); names of both.
+Result<std::vector<bool>> read_recurrent_layers(const boost::json::object& config, std::string_view key,
+                                                int32_t num_layers, std::span<const std::string_view> recurrent,
+                                                std::span<const std::string_view> attention);
 
 // "eos_token_id" (an id or a list) of generation_config.json, else of config.json; and
 // "bos_token_id".

@@ -1,8 +1,10 @@
 #include "models/granite_hybrid.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -78,17 +80,10 @@ Status read_mamba_layers(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
   const char* key = reader.has("layer_types") ? "layer_types" : "layers_block_type";
   if (!reader.has(key)) return {};
-  const boost::json::array* types = config.at(key).if_array();
-  if (types == nullptr || types->size() != out.recurrent_layers.size()) {
-    return invalid_argument("config: {} must be a list of {} names, one for each layer", key, out.num_layers);
-  }
-  for (size_t i = 0; i < types->size(); ++i) {
-    const boost::json::value& type = (*types)[i];
-    out.recurrent_layers[i] = type == "mamba" || type == "linear_attention";
-    if (out.recurrent_layers[i] || type == "attention" || type == "full_attention") continue;
-    return invalid_argument("config: {} has {} for layer {}, expected \"mamba\" or \"attention\"", key,
-                            boost::json::serialize(type), i);
-  }
+  constexpr std::array<std::string_view, 2> kRecurrent = {"mamba", "linear_attention"};
+  constexpr std::array<std::string_view, 2> kAttention = {"attention", "full_attention"};
+  QUIRE_ASSIGN_OR_RETURN(out.recurrent_layers,
+                         read_recurrent_layers(config, key, out.num_layers, kRecurrent, kAttention));
   // Without a state it is no recurrent model.
   if (std::ranges::none_of(out.recurrent_layers, [](bool recurrent) { return recurrent; }))
     out.recurrent_layers.clear();

@@ -1,7 +1,9 @@
 #include "models/lfm2.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -25,17 +27,10 @@ Status read_lfm2_layers(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
   std::vector<bool> recurrent(static_cast<size_t>(out.num_layers), false);
   if (reader.has("layer_types")) {
-    const boost::json::array* types = config.at("layer_types").if_array();
-    if (types == nullptr || types->size() != recurrent.size()) {
-      return invalid_argument("config: layer_types must be a list of {} names, one for each layer", out.num_layers);
-    }
-    for (size_t i = 0; i < recurrent.size(); ++i) {
-      const boost::json::value& type = types->at(i);
-      recurrent[i] = type == "conv";
-      if (recurrent[i] || type == "full_attention") continue;
-      return invalid_argument("config: layer_types has {} for layer {}, expected \"conv\" or \"full_attention\"",
-                              boost::json::serialize(type), i);
-    }
+    constexpr std::array<std::string_view, 1> kRecurrent = {"conv"};
+    constexpr std::array<std::string_view, 1> kAttention = {"full_attention"};
+    QUIRE_ASSIGN_OR_RETURN(recurrent,
+                           read_recurrent_layers(config, "layer_types", out.num_layers, kRecurrent, kAttention));
   } else if (reader.has("full_attn_idxs")) {
     QUIRE_ASSIGN_OR_RETURN(const std::vector<double> with_attention, reader.numbers("full_attn_idxs"));
     recurrent.assign(recurrent.size(), true);

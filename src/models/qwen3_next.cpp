@@ -1,5 +1,8 @@
 #include "models/qwen3_next.h"
 
+#include <array>
+#include <string_view>
+
 #include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/gguf_reader.h"
@@ -24,21 +27,11 @@ Status read_layer_types(const boost::json::object& config, ModelConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
                          reader.integer_or("full_attention_interval", kAttentionInterval, 1, 1 << 20));
   set_attention_interval(interval, out);
+  constexpr std::array<std::string_view, 1> kRecurrent = {"linear_attention"};
+  constexpr std::array<std::string_view, 1> kAttention = {"full_attention"};
   if (!reader.has("layer_types")) return {};
-  const boost::json::array* types = config.at("layer_types").if_array();
-  if (types == nullptr || types->size() != out.recurrent_layers.size()) {
-    return invalid_argument("config: layer_types must be a list of {} names, one for each layer", out.num_layers);
-  }
-  for (size_t i = 0; i < types->size(); ++i) {
-    const boost::json::value& type = types->at(i);
-    const bool recurrent = type == "linear_attention";
-    if (!recurrent && type != "full_attention") {
-      return invalid_argument(
-          "config: layer_types has {} for layer {}, expected \"linear_attention\" or \"full_attention\"",
-          boost::json::serialize(type), i);
-    }
-    out.recurrent_layers[i] = recurrent;
-  }
+  QUIRE_ASSIGN_OR_RETURN(out.recurrent_layers,
+                         read_recurrent_layers(config, "layer_types", out.num_layers, kRecurrent, kAttention));
   return {};
 }
 

@@ -28,7 +28,7 @@ RotaryTable::RotaryTable(Loader& loader, const std::vector<double>& frequencies,
     num_made_ = num_positions;
     return {};
   };
-  loader.made(size, hold);
+  loader.made(size, hold);  // which runs it where numbers are held, and counts them in any case
 }
 
 const float* RotaryTable::rows(int64_t end) const {

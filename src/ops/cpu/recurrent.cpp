@@ -8,6 +8,9 @@
 namespace quire::ops::cpu {
 namespace {
 
+// What kernels have room for is what the ops allow; their headers are apart (kernels.h).
+static_assert(kMostConvKernel == kMostConvTokens && kMostRecurrenceKey == kMostRecurrenceKeyDim);
+
 // Channels that a task has of a convolution: with the inputs before its run they fit into the first cache.
 constexpr int64_t kConvChannels = 512;
 
