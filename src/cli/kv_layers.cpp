@@ -24,8 +24,11 @@ std::string kv_arithmetic(const runner::KvLayout& layout) {
   if (counts.size() > (any_state ? 2 : 1)) text += fmt::format("{:13}{} B in all\n", "", layout.token_bytes());
   for (const auto& [spec, num_layers] : counts) {
     if (spec.kind != nn::KvKind::kState) continue;
+    std::string numbers = fmt::format("{}", spec.state_size);
+    if (spec.most_drafts > 0)
+      numbers = fmt::format("({} + {} drafts x {})", numbers, spec.most_drafts, spec.draft_size);
     text += fmt::format("{:13}{} layers x {} numbers x 4 B = {} B, behind every {} tokens\n", "a state", num_layers,
-                        spec.state_size, num_layers * spec.state_bytes(), layout.block_size);
+                        numbers, num_layers * spec.state_bytes(), layout.block_size);
   }
   if (layout.unused_bytes() > 0) {
     text += fmt::format("{:13}{} of {} B unused, of a block of each of the {} groups of layers\n", "",

@@ -90,7 +90,8 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
       config.scheduling_policy == SchedulingPolicy::kPriority ? config.priority_ageing_tokens : 0;
   out.max_draft_tokens =
       memory.most_draft_tokens > 0 ? memory.most_draft_tokens : most_draft_tokens(config.speculative_config);
-  if (memory.keeps_states) out.max_draft_tokens = 0;  // states do not go back behind a guess that was wrong
+  // Whose inputs states have room for.
+  if (memory.keeps_states) out.max_draft_tokens = std::min(out.max_draft_tokens, memory.most_state_drafts);
   out.max_drafting_sequences = config.speculative_config.disable_by_batch_size;
   out.drafts_by_gain = !config.speculative_config.always;
   out.num_stages = config.pipeline_parallel_size;

@@ -39,6 +39,9 @@ struct Batch {
   Mirrored<int32_t> query_offsets;          // [num_sequences + 1]
   Mirrored<int32_t> context_lengths;        // [num_sequences], tokens in the cache when the step is done
   const int32_t* prompt_lengths = nullptr;  // [num_sequences], on the host; nullptr: the context lengths
+  // Of recurrent layers, which ops/state_cache.h says; nullptr: none.
+  Mirrored<int32_t> num_drafts;    // [num_sequences]
+  Mirrored<int32_t> num_replayed;  // the same
   int64_t block_table_stride = 0;
   int32_t num_shared_spans = 0;
   bool tables_checked = false;  // PagedAttentionArgs: of all groups
@@ -66,7 +69,9 @@ struct Batch {
             .query_offsets = query_offsets,
             .context_lengths = context_lengths,
             .block_tables = group_of(layer).block_tables,
-            .block_table_stride = block_table_stride};
+            .block_table_stride = block_table_stride,
+            .num_drafts = num_drafts,
+            .num_replayed = num_replayed};
   }
 };
 

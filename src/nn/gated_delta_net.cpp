@@ -137,19 +137,20 @@ void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer,
   layer.wait(step.backend);
   const ops::StateRuns runs = step.batch.runs_over(layer);
   const ops::View mixed = step.workspace.take(n, num_channels());
-  step(ops::ShortConvArgs{.runs = runs,
-                          .in = projected.strided_floats(),
-                          .in_stride = projected.row_stride,
-                          .num_tokens = n,
-                          .num_channels = num_channels(),
-                          .kernel = sizes.conv_kernel,
-                          .weight = conv_.data(),
-                          .silu = true,
-                          .out = mixed.floats(),
-                          .out_stride = mixed.row_stride});
+  const ops::ShortConvArgs conv{.runs = runs,
+                                .in = projected.strided_floats(),
+                                .in_stride = projected.row_stride,
+                                .num_tokens = n,
+                                .num_channels = num_channels(),
+                                .kernel = sizes.conv_kernel,
+                                .weight = conv_.data(),
+                                .silu = true,
+                                .out = mixed.floats(),
+                                .out_stride = mixed.row_stride};
+  step(conv);
   const ops::View heads = step.workspace.take(n, value_size());
   step(ops::RecurrenceArgs{.runs = runs,
-                           .state_offset = conv_state_size(),
+                           .state_offset = conv.state_size(),
                            .num_tokens = n,
                            .num_key_heads = static_cast<int32_t>(num_key_heads()),
                            .num_value_heads = static_cast<int32_t>(num_value_heads()),

@@ -21,7 +21,9 @@ class GatedShortConv final : public SelfAttention {
   // The rotary is not asked: positions are in the order of the tokens.
   void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x,
                   const ops::View& out) const override;
-  KvLayerSpec kv_layer(DType /*dtype*/) const override { return KvLayerSpec::of_state((kernel_ - 1) * num_channels_); }
+  KvLayerSpec kv_layer(DType /*dtype*/) const override {
+    return KvLayerSpec::of_state((kernel_ - 1) * num_channels_, num_channels_);
+  }
 
  private:
   int32_t kernel_;        // tokens

@@ -30,12 +30,16 @@ struct KvLayerSpec {
   int32_t value_dim = 0;  // of its value
   int32_t window = 0;     // positions it sees, its own included; 0: all
   DType dtype = DType::kF32;
-  int64_t state_size = 0;  // kState: numbers of it; nothing of the above but the dtype, F32, and the window
+  // kState, which has nothing of the above but the dtype, F32, and the window: numbers of a state, and beside it of the
+  // inputs of each draft token, of which there is room for so many.
+  int64_t state_size = 0;
+  int64_t draft_size = 0;
+  int32_t most_drafts = 0;
 
   // The state is that of a single position: a query reads the one before it.
   static constexpr int32_t kStateWindow = 2;
-  static constexpr KvLayerSpec of_state(int64_t size) {
-    return {.kind = KvKind::kState, .window = kStateWindow, .state_size = size};
+  static constexpr KvLayerSpec of_state(int64_t size, int64_t draft_size) {
+    return {.kind = KvKind::kState, .window = kStateWindow, .state_size = size, .draft_size = draft_size};
   }
 
   // Bytes of a token's keys, and of its values where those are stored; scales included. Of a state 0: it does not grow
@@ -47,7 +51,8 @@ struct KvLayerSpec {
     return kind == KvKind::kKeysAndValues ? num_kv_heads * ops::kv_vector_bytes(dtype, value_dim) : 0;
   }
   constexpr int64_t token_bytes() const { return key_bytes() + value_bytes(); }
-  constexpr int64_t state_bytes() const { return state_size * static_cast<int64_t>(sizeof(float)); }
+  constexpr int64_t state_floats() const { return state_size + most_drafts * draft_size; }
+  constexpr int64_t state_bytes() const { return state_floats() * static_cast<int64_t>(sizeof(float)); }
   // Of a block of so many tokens.
   constexpr int64_t block_bytes(int64_t block_size) const { return token_bytes() * block_size + state_bytes(); }
 

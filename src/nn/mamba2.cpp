@@ -71,21 +71,22 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
   layer.wait(step.backend);
   const ops::StateRuns runs = step.batch.runs_over(layer);
   const ops::View mixed = step.workspace.take(n, num_channels());
-  step(ops::ShortConvArgs{.runs = runs,
-                          .in = channels.strided_floats(),
-                          .in_stride = channels.row_stride,
-                          .num_tokens = n,
-                          .num_channels = num_channels(),
-                          .kernel = sizes.conv_kernel,
-                          .weight = conv_.data(),
-                          .bias = conv_bias_.data(),
-                          .silu = true,
-                          .out = mixed.floats(),
-                          .out_stride = mixed.row_stride});
+  const ops::ShortConvArgs conv{.runs = runs,
+                                .in = channels.strided_floats(),
+                                .in_stride = channels.row_stride,
+                                .num_tokens = n,
+                                .num_channels = num_channels(),
+                                .kernel = sizes.conv_kernel,
+                                .weight = conv_.data(),
+                                .bias = conv_bias_.data(),
+                                .silu = true,
+                                .out = mixed.floats(),
+                                .out_stride = mixed.row_stride};
+  step(conv);
   const ops::View heads = step.workspace.take(n, value_size());
   step(ops::RecurrenceArgs{
       .runs = runs,
-      .state_offset = conv_state_size(),
+      .state_offset = conv.state_size(),
       .num_tokens = n,
       .num_key_heads = sizes.num_groups,
       .num_value_heads = sizes.num_heads,

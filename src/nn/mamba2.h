@@ -29,7 +29,8 @@ class Mamba2 final : public SelfAttention {
   void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x,
                   const ops::View& out) const override;
   KvLayerSpec kv_layer(DType /*dtype*/) const override {
-    return KvLayerSpec::of_state(conv_state_size() + value_size() * options_.sizes.state_size);
+    return KvLayerSpec::of_state(conv_state_size() + value_size() * options_.sizes.state_size,
+                                 num_channels() + key_size() + value_size() + options_.sizes.num_heads);
   }
 
  private:

@@ -1,10 +1,36 @@
 #include "ops/recurrence.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
 
 namespace quire::ops {
+
+RecurrenceArgs over_drafts(const RecurrenceArgs& args, const float* state) {
+  RecurrenceArgs drafts = args;
+  drafts.keys = drafts.queries = state + args.state_offset + args.heads_size();
+  drafts.values = drafts.keys + args.key_size();
+  drafts.decays = drafts.values + args.value_size();
+  if (args.updates != nullptr) drafts.updates = drafts.decays + args.num_value_heads;
+  drafts.token_stride = drafts.gate_stride = args.draft_size();
+  drafts.num_tokens = args.runs.cache.most_drafts;
+  drafts.out = nullptr;
+  return drafts;
+}
+
+void leave_drafts(const RecurrenceArgs& args, const StateRun& run) {
+  if (run.num_drafts() == 0) return;
+  float* to = run.last() + args.state_offset + args.heads_size();
+  const auto leave = [&to](const float* from, int64_t count) { to = std::copy_n(from, count, to); };
+  for (int64_t token = run.first_token() + run.num_kept(); token < run.first_token() + run.num_tokens(); ++token) {
+    leave(args.keys + token * args.token_stride, args.key_size());
+    leave(args.values + token * args.token_stride, args.value_size());
+    leave(args.decays + token * args.gate_stride, args.num_value_heads);
+    if (args.updates != nullptr) leave(args.updates + token * args.gate_stride, args.num_value_heads);
+  }
+}
 
 void check(const RecurrenceArgs& args) {
   QUIRE_CHECK_MSG(args.num_tokens >= 0 && args.num_key_heads >= 1 && args.num_value_heads >= 1 &&

@@ -6,7 +6,8 @@
 //   out = S^T q + skip v
 // k is the key, q the query; with normalises both at length 1 (x / sqrt(|x|^2 + 1e-6)); then q times scale. Value head
 // h takes key head h / (num_value_heads / num_key_heads), or with heads_in_turns h % num_key_heads. The state is that
-// of all value heads, [num_value_heads, key_dim, value_dim] floats from state_offset on.
+// of all value heads, [num_value_heads, key_dim, value_dim] floats from state_offset on; behind it go the keys, values,
+// updates and decays of drafts, [most_drafts, draft_size()].
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,19 @@ struct RecurrenceArgs {
     return heads_in_turns ? value_head % num_key_heads : value_head / (num_value_heads / num_key_heads);
   }
   constexpr int64_t head_size() const { return int64_t{key_dim} * value_dim; }
-  int64_t state_size() const { return num_value_heads * head_size(); }
+  constexpr int64_t key_size() const { return int64_t{num_key_heads} * key_dim; }
+  constexpr int64_t value_size() const { return int64_t{num_value_heads} * value_dim; }
+  constexpr int64_t heads_size() const { return num_value_heads * head_size(); }
+  constexpr int64_t draft_size() const {
+    return key_size() + value_size() + (updates == nullptr ? 1 : 2) * num_value_heads;
+  }
+  int64_t state_size() const { return heads_size() + runs.cache.most_drafts * draft_size(); }
 };
+
+// The same recurrence over what is beside a state of draft tokens. Nothing is asked: queries are keys, and no `out`.
+RecurrenceArgs over_drafts(const RecurrenceArgs& args, const float* state);
+// Leaves what the recurrence reads of a run's drafts beside its last state, when nobody reads of those there any more.
+void leave_drafts(const RecurrenceArgs& args, const StateRun& run);
 
 void check(const RecurrenceArgs& args);
 

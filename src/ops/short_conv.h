@@ -2,7 +2,7 @@
 // state (Fu et al., 2023; Gu and Dao, 2023):
 //   out[t][c] = f(bias[c] + sum_j weight[j][c] in[t - kernel + 1 + j][c])
 // in which tokens before the text are zeros. The state is the inputs of the last kernel - 1 tokens, the oldest first,
-// [kernel - 1, num_channels] floats from state_offset on.
+// [kernel - 1, num_channels] floats from state_offset on; behind them go those of drafts, [most_drafts, num_channels].
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct ShortConvArgs {
   float* out = nullptr;           // [num_tokens, num_channels], tokens out_stride apart; not `in`
   int64_t out_stride = 0;
 
-  int64_t state_size() const { return (kernel - 1) * num_channels; }
+  int64_t draft_size() const { return num_channels; }  // floats beside the state of a draft token
+  int64_t state_size() const { return (kernel - 1 + runs.cache.most_drafts) * num_channels; }
 };
 
 void check(const ShortConvArgs& args);

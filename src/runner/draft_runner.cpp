@@ -96,6 +96,11 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
   auto planned = plan();
   if (!planned.ok()) return planned.status().with_prefix("speculative_config: model: ");
   drafter.planned = std::move(*planned);
+  if (drafter.planned.memory.keeps_states) {
+    return unimplemented(
+        "speculative_config: model: it has recurrent layers, and a model that drafts goes back behind wrong guesses, "
+        "which states of its own cannot yet: give one with attention alone");
+  }
   own.max_model_len =
       std::min<int64_t>(drafter.planned.config.max_position,
                         config.max_model_len > 0 ? config.max_model_len : drafter.planned.max_model_len);

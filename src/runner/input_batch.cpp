@@ -98,6 +98,8 @@ void InputBatch::clear() {
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
   prompt_lengths_.clear();
+  num_drafts_.clear();
+  num_replayed_.clear();
   logit_rows_.clear();
   num_shared_spans_ = 0;
 }
@@ -154,10 +156,17 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     query_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
     context_lengths_.push_back(end + scheduled.num_draft_tokens);
     prompt_lengths_.push_back(state.num_prompt_tokens);
+    num_drafts_.push_back(scheduled.num_draft_tokens);
+    num_replayed_.push_back(scheduled.num_replayed_tokens);
     add_logit_rows(scheduled, drafts, drafts_left, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
   if (decode != nullptr) fill_up(static_cast<size_t>(decode->num_sequences));
   if (mixed != nullptr) fill_up(static_cast<size_t>(mixed->num_tokens));
+  // Rows that fill a shape are of none.
+  for (std::vector<int32_t>* counts : {&num_drafts_, &num_replayed_}) {
+    if (std::ranges::count(*counts, 0) == std::ssize(*counts)) counts->clear();
+    if (!counts->empty()) counts->resize(context_lengths_.size(), 0);
+  }
   if (backend_.shares_spans()) find_shared(plan, block_size);
 }
 
@@ -254,7 +263,8 @@ size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t str
                        room(num_sequences * num_spans * sizeof(ops::SpanPlace));
   const size_t types = tells_text_types_ ? room(num_tokens * sizeof(int32_t)) : 0;
   return types + room(num_tokens * sizeof(TokenId)) + 2 * room(num_tokens * sizeof(int32_t)) +
-         room((num_sequences + 1) * sizeof(int32_t)) + room(num_sequences * sizeof(int32_t)) + groups_.size() * group;
+         room((num_sequences + 1) * sizeof(int32_t)) + 3 * room(num_sequences * sizeof(int32_t)) +
+         groups_.size() * group;
 }
 
 nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
@@ -279,6 +289,8 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
            .query_offsets = numbers_.add(query_offsets_),
            .context_lengths = numbers_.add(context_lengths_),
            .prompt_lengths = prompt_lengths_.data(),
+           .num_drafts = num_drafts_.empty() ? Mirrored<int32_t>() : numbers_.add(num_drafts_),
+           .num_replayed = num_replayed_.empty() ? Mirrored<int32_t>() : numbers_.add(num_replayed_),
            .block_table_stride = static_cast<int64_t>(block_table_stride_),
            .num_shared_spans = num_shared_spans_,
            .tables_checked = true,

@@ -137,6 +137,8 @@ class InputBatch {
   std::vector<int32_t> query_offsets_;
   std::vector<int32_t> context_lengths_;
   std::vector<int32_t> prompt_lengths_;
+  std::vector<int32_t> num_drafts_;    // [num_sequences]; empty: none
+  std::vector<int32_t> num_replayed_;  // the same
   size_t block_table_stride_ = 0;
   std::vector<SequenceState*> states_;  // of the plan's sequences, while it is built
   std::vector<SpanReader> readers_;     // of a group

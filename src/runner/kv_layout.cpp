@@ -148,7 +148,7 @@ int32_t block_size_for(const std::vector<nn::KvLayerSpec>& layers, int32_t wante
   int64_t state = 0;
   int64_t token = std::numeric_limits<int64_t>::max();
   for (const nn::KvLayerSpec& layer : layers) {
-    state = std::max(state, layer.state_bytes());
+    state = std::max(state, layer.state_size * static_cast<int64_t>(sizeof(float)));
     if (!is_state(layer)) token = std::min(token, layer.token_bytes());
   }
   if (state == 0 || token == std::numeric_limits<int64_t>::max()) return wanted;

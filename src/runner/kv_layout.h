@@ -70,7 +70,8 @@ Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t blo
                                 std::optional<nn::Range> held = std::nullopt);
 
 // Tokens of a block: `wanted`, or where layers keep states as many, a multiple of kStateBlockTokens, as take at least
-// the memory of the largest state in the smallest layer that has keys.
+// the memory of the largest state in the smallest layer that has keys. What drafts leave beside a state does not count:
+// attention sums over blocks, so their size must not depend on whether anybody drafts.
 inline constexpr int32_t kStateBlockTokens = 16;
 int32_t block_size_for(const std::vector<nn::KvLayerSpec>& layers, int32_t wanted);
 

@@ -43,7 +43,8 @@ nn::CacheLayer view_layer(const nn::KvLayerSpec& spec, const KvLayout::Place& pl
     layer.states = {.states = layer.view.keys,
                     .num_blocks = piece.num_blocks,
                     .block_size = block_size,
-                    .size = spec.state_size,
+                    .size = spec.state_floats(),
+                    .most_drafts = spec.most_drafts,
                     .stride = piece.bytes};
     layer.view.keys = nullptr;
     return layer;

@@ -272,7 +272,7 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
 }
 
 Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
-  std::vector<nn::KvLayerSpec> layers = model.kv_layers(planned.kv_dtype);
+  std::vector<nn::KvLayerSpec> layers = kv_layers_of(model, planned);
   std::optional<nn::Range> held;
   if (planned.stage.count > 1) {
     const int32_t num_layers = planned.config.num_layers;
@@ -310,11 +310,8 @@ Status plan_task(const EngineConfig& config, const checkpoint::Checkpoint& check
                            DenseLayers::make(checkpoint.sentence_files().dense, pooling.vector_size));
     if (planned.after_pooling != nullptr) pooling.vector_size = planned.after_pooling->out_features();
   }
-  if (!planned.config.recurrent_layers.empty() && config.speculative_config.method != SpeculativeMethod::kNone) {
-    return unimplemented(
-        "speculative_config: guesses are not built yet for models with recurrent layers, whose states would have to go "
-        "back to the last token that held; leave it out");
-  }
+  planned.memory.most_state_drafts =
+      planned.config.recurrent_layers.empty() ? 0 : most_state_drafts(config.speculative_config);
   if (planned.config.task != ModelTask::kGenerate && !backend.computes_in_host_memory()) {
     return unimplemented("{} on a card are not built yet: take --device cpu",
                          planned.config.task == ModelTask::kEmbed ? "embeddings" : "scores");
@@ -394,11 +391,11 @@ Result<int32_t> block_size_of(const EngineConfig& config, const models::Model& m
                               const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
                               const PlannedModel& planned) {
   if (planned.config.recurrent_layers.empty()) return config.block_size;
-  if (planned.shard.is_whole()) return block_size_for(model.kv_layers(planned.kv_dtype), config.block_size);
+  if (planned.shard.is_whole()) return block_size_for(kv_layers_of(model, planned), config.block_size);
   nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> whole,
                          planned.family.build(planned.config, planned.max_model_len, loader));
-  return block_size_for(whole->kv_layers(planned.kv_dtype), config.block_size);
+  return block_size_for(kv_layers_of(*whole, planned), config.block_size);
 }
 
 // The cache's blocks, and how many there are: what is left for them.
@@ -426,6 +423,14 @@ Status plan_cache(const EngineConfig& config, const models::Model& model, ops::B
 }
 
 }  // namespace
+
+std::vector<nn::KvLayerSpec> kv_layers_of(const models::Model& model, const PlannedModel& planned) {
+  std::vector<nn::KvLayerSpec> layers = model.kv_layers(planned.kv_dtype);
+  for (nn::KvLayerSpec& layer : layers) {
+    if (layer.kind == nn::KvKind::kState) layer.most_drafts = planned.memory.most_state_drafts;
+  }
+  return layers;
+}
 
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
                                 ops::Backend& backend, int64_t free_bytes) {

@@ -59,6 +59,9 @@ struct PlannedModel {
   MemoryPlan memory;
 };
 
+// What each layer of the model keeps, as it is planned.
+std::vector<nn::KvLayerSpec> kv_layers_of(const models::Model& model, const PlannedModel& planned);
+
 // Of the hidden states of rows whose tokens a constraint may refuse, where tokens are chosen on the device.
 int64_t masked_hidden_bytes(const PlannedModel& planned);
 

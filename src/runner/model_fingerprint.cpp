@@ -104,7 +104,7 @@ Result<std::string> model_fingerprint(const EngineConfig& config, const PlannedM
   for (size_t i = 0; i < planned.kv_layout.layers.size(); ++i) {
     const nn::KvLayerSpec& layer = planned.kv_layout.layers[i];
     const KvLayout::Place& place = planned.kv_layout.places[i];
-    if (layer.state_size > 0) digest.add(fmt::format("state of {}", layer.state_size));
+    if (layer.state_size > 0) digest.add(fmt::format("state of {} and {}", layer.state_size, layer.state_floats()));
     digest.add(fmt::format("layer {} {} {} {} {}: {} {} {} {}", static_cast<int>(layer.kind), layer.num_kv_heads,
                            layer.key_dim, layer.window, name(layer.dtype), place.group, place.piece, place.keys,
                            place.values));

@@ -71,7 +71,7 @@ Result<PositionLogprobs> logprobs_of(const ops::RowLogprobs& asked, const ops::R
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& planned,
                                                          std::unique_ptr<models::Model> model, ops::Backend& backend) {
   const MemoryPlan& memory = planned.memory;
-  QUIRE_CHECK_MSG(model->kv_layers(planned.kv_dtype) == planned.kv_layout.layers, "a cache of another model's layers");
+  QUIRE_CHECK_MSG(kv_layers_of(*model, planned) == planned.kv_layout.layers, "a cache of another model's layers");
   QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.kv_layout,
                                                               {.num_blocks = memory.num_blocks,
                                                                .num_swap_blocks = memory.num_swap_blocks,

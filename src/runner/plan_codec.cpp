@@ -65,7 +65,8 @@ void fields(A& all, typename A::template Of<NewSequence> x) {
 }
 template <typename A>
 void fields(A& all, typename A::template Of<ScheduledSequence> x) {
-  all(x.id, x.num_computed_tokens, x.num_new_tokens, x.samples, x.num_candidates, x.num_draft_tokens);
+  all(x.id, x.num_computed_tokens, x.num_new_tokens, x.samples, x.num_candidates, x.num_draft_tokens,
+      x.num_replayed_tokens);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<BlockCopy> x) {
@@ -202,6 +203,7 @@ Status check_parts(const StepPlan& plan) {
   int64_t drafts = 0;
   for (const ScheduledSequence& run : plan.scheduled) {
     if (run.num_draft_tokens < 0) return data_loss("a run has {} draft tokens", run.num_draft_tokens);
+    if (run.num_replayed_tokens < 0) return data_loss("a run replays {} tokens", run.num_replayed_tokens);
     drafts += run.num_draft_tokens;
   }
   if (drafts != static_cast<int64_t>(plan.draft_tokens.size())) {

@@ -125,6 +125,7 @@ void Scheduler::add_drafts(StepPlan& plan, size_t count) {
     const ScheduledSequence& run = plan.scheduled[i];
     Sequence& sequence = *std::exchange(bidders_[i], nullptr);
     const int32_t most = room_for_drafts(sequence);
+    if (most < 1) continue;
     ask_proposer(sequence, most, most_computed(sequence, cost, num_sampling, num_drafting));
     if (sequence.drafts.proposal.tokens.empty()) continue;
     bidders_[i] = &sequence;
@@ -204,6 +205,7 @@ void Scheduler::settle_drafts(Sequence& sequence, const PlannedStep::Run& run, s
     const auto num_accepted = static_cast<int32_t>(sampled.size()) - 1;
     drafts.num_in_flight = 0;
     sequence.num_computed_tokens += num_accepted;
+    if (config_.keeps_states) drafts.num_held = num_accepted;
     cache_.cut(sequence.blocks, sequence.num_computed_tokens);
     ++num_drafts_;
     num_draft_tokens_ += run.num_draft_tokens;
@@ -228,7 +230,13 @@ void Scheduler::settle_drafts(Sequence& sequence, const PlannedStep::Run& run, s
 
 // Beside the token that the model gives in any case.
 int32_t Scheduler::room_for_drafts(const Sequence& sequence) const {
-  return std::min(config_.max_draft_tokens, sequence.max_total_tokens - sequence.num_committed_tokens() - 1);
+  const int32_t most =
+      std::min(config_.max_draft_tokens, sequence.max_total_tokens - sequence.num_committed_tokens() - 1);
+  if (!config_.keeps_states) return most;
+  // A state lies behind the last token before the drafts, their inputs beside it: in a block that is this sequence's
+  // alone, as it is not full, and that stays so, as the state of a full one is of all of its tokens.
+  const int32_t last = std::max(sequence.num_computed_tokens - 1, 0) % config_.block_size;
+  return std::max(std::min(most, config_.block_size - 2 - last), 0);
 }
 
 // Of a sequence that has been planned on without its last tokens being known. What is guessed here is not computed, but

@@ -442,6 +442,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, Step
     return has_room ? Admission::kOwnBound : Admission::kNoRoom;
   }
 
+  if (!swapped) sequence.drafts.num_held = 0;  // what is found or computed anew are states, not drafts
   if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks, plan.loads);
   leave_queues(sequence);
   if (!sequence.last_step) {
@@ -548,6 +549,7 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   run.num_computed_tokens = sequence.num_computed_tokens;
   run.num_new_tokens = num_new_tokens;
   run.num_draft_tokens = 0;
+  run.num_replayed_tokens = std::exchange(sequence.drafts.num_held, 0);
   tell_tables(sequence, plan);
   const double cost = cost_of(sequence, num_new_tokens);
   sequence.num_computed_before = sequence.num_computed_tokens;

@@ -13,6 +13,13 @@ int32_t most_draft_tokens(const SpeculativeConfig& config) {
   return std::clamp(config.suffix_decoding_max_tree_depth, 1, kMostSpeculativeTokens);
 }
 
+int32_t most_state_drafts(const SpeculativeConfig& config) {
+  constexpr int32_t kUsual = 8;
+  if (config.method == SpeculativeMethod::kNone) return 0;
+  const int32_t most = most_draft_tokens(config);
+  return config.num_speculative_tokens > 0 ? most : std::min(most, kUsual);
+}
+
 bool is_head(SpeculativeMethod method) {
   using enum SpeculativeMethod;
   return method == kEagle || method == kEagle3 || method == kMedusa || method == kMtp || method == kDflash;

@@ -63,5 +63,8 @@ constexpr int32_t kMostSpeculativeTokens = 64;  // sched::kMostDraftTokens
 // The draft tokens that a sequence may have in a step, with what is left out; a head may have a number of its own
 // (MemoryPlan::most_draft_tokens).
 int32_t most_draft_tokens(const SpeculativeConfig& config);
+// The same of models with recurrent layers, beside whose states there is room for what so many draft tokens leave; 0
+// where nobody drafts.
+int32_t most_state_drafts(const SpeculativeConfig& config);
 
 }  // namespace quire

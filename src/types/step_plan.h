@@ -70,6 +70,9 @@ struct ScheduledSequence {
   // before it are what was sampled. REQUIRES, above 0: samples, num_candidates is 0, and no token of the sequence is in
   // flight.
   int32_t num_draft_tokens = 0;
+  // Of the tokens before the run so many, the last, were draft tokens of the run before it, and held: the states of
+  // recurrent layers lie behind those before them (ops/state_cache.h). 0 where no layer has one.
+  int32_t num_replayed_tokens = 0;
 
   int32_t num_rows() const { return num_new_tokens + num_draft_tokens; }
 };

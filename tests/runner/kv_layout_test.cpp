@@ -142,13 +142,13 @@ TEST(KvLayout, BlocksAreSoLongThatAStateFillsThePlaceOfKeysAndValues) {
   constexpr int64_t kState = 5000;
   std::vector<nn::KvLayerSpec> layers;
   for (int32_t layer = 0; layer < 8; ++layer) {
-    layers.push_back(layer % 4 == 3 ? plain_layer(2, 64) : nn::KvLayerSpec::of_state(kState));
+    layers.push_back(layer % 4 == 3 ? plain_layer(2, 64) : nn::KvLayerSpec::of_state(kState, 100));
   }
   // 20,000 B of 512 a token: 40 tokens.
   ASSERT_EQ(block_size_for(layers, 16), 48);
   EXPECT_EQ(block_size_for(layers, 64), 64);
   EXPECT_EQ(block_size_for({plain_layer(2, 64)}, 16), 16);
-  EXPECT_EQ(block_size_for({nn::KvLayerSpec::of_state(kState)}, 16), 16);
+  EXPECT_EQ(block_size_for({nn::KvLayerSpec::of_state(kState, 100)}, 16), 16);
 
   const KvLayout layout = layout_of(layers, 48);
   EXPECT_TRUE(layout.keeps_states);
@@ -163,12 +163,19 @@ TEST(KvLayout, BlocksAreSoLongThatAStateFillsThePlaceOfKeysAndValues) {
   EXPECT_EQ(layout.places[0].keys, 0);
   EXPECT_EQ(layout.places[1].keys, 20'032);  // a multiple of 64
 
+  // What drafts leave beside a state makes states larger, and blocks no longer.
+  std::vector<nn::KvLayerSpec> drafted = layers;
+  for (nn::KvLayerSpec& layer : drafted) layer.most_drafts = layer.kind == nn::KvKind::kState ? 8 : 0;
+  EXPECT_EQ(block_size_for(drafted, 16), 48);
+  EXPECT_EQ(drafted[0].state_bytes(), (5000 + 8 * 100) * 4);
+  EXPECT_EQ(layout_of(drafted, 48).places[1].keys, 23'232);
+
   // States of few numbers: all of them beside each other, in blocks as long as was asked for.
   for (nn::KvLayerSpec& layer : layers) layer.state_size = layer.kind == nn::KvKind::kState ? 50 : 0;
   EXPECT_EQ(block_size_for(layers, 16), 16);
   EXPECT_THAT(layout_of(layers).layers_of_group, ElementsAre(6, 2));
   // Nothing but states.
-  const KvLayout states = layout_of({nn::KvLayerSpec::of_state(10), nn::KvLayerSpec::of_state(10)});
+  const KvLayout states = layout_of({nn::KvLayerSpec::of_state(10, 1), nn::KvLayerSpec::of_state(10, 1)});
   EXPECT_THAT(states.layers_of_group, ElementsAre(2));
   EXPECT_EQ(states.block_bytes, 80);
   EXPECT_EQ(states.token_bytes() + states.unused_bytes(), 0);
@@ -180,7 +187,7 @@ TEST(KvLayout, RefusesWhatItHasNoPlaceFor) {
     EXPECT_FALSE(layout.ok());
     return layout.status();
   };
-  EXPECT_THAT(refused(nn::KvLayerSpec::of_state(0)).message(), HasSubstr("layer 1 keeps a state of 0 numbers"));
+  EXPECT_THAT(refused(nn::KvLayerSpec::of_state(0, 1)).message(), HasSubstr("layer 1 keeps a state of 0 numbers"));
 
   nn::KvLayerSpec uneven = plain_layer(2, 192);
   uneven.value_dim = 128;

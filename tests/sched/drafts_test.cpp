@@ -146,6 +146,32 @@ TEST(Drafts, WhatIsNotAcceptedGivesItsBlocksBackAndIsNotPublished) {
   ASSERT_TRUE(driver.run_to_end());
 }
 
+// A state is behind the last token before the drafts, so they end before its block does.
+TEST(Drafts, BesideStatesStayInTheirBlockAndAreReplayed) {
+  Oracle oracle;
+  SchedulerConfig config = drafting();
+  config.windows = {0, 2};
+  config.keeps_states = true;
+  config.block_size = 8;
+  PagedDriver driver(config, kVocabulary);
+  driver.scheduler.set_draft_proposer(&oracle);
+  const SequenceRequest request = make_request(1, 5, 40);
+  const std::vector<TokenId> expected = driver.alone(request, 40);
+  ASSERT_TRUE(driver.add(request).ok());
+  std::vector<std::vector<int32_t>> runs;  // where it begins, drafts, replayed
+  while (driver.step()) {
+    const ScheduledSequence& run = *driver.run_of(1);
+    runs.push_back({run.num_computed_tokens, run.num_draft_tokens, run.num_replayed_tokens});
+  }
+  EXPECT_EQ(driver.answers.at(1).tokens, expected);
+  ASSERT_GE(runs.size(), 5u);
+  EXPECT_EQ(runs[0], (std::vector<int32_t>{0, 2, 0})) << "5 tokens of a prompt, and room for one more";
+  EXPECT_EQ(runs[1], (std::vector<int32_t>{7, 0, 2})) << "the last of the block";
+  EXPECT_EQ(runs[2], (std::vector<int32_t>{8, 6, 0}));
+  EXPECT_EQ(runs[3], (std::vector<int32_t>{15, 0, 6}));
+  EXPECT_EQ(runs[4], (std::vector<int32_t>{16, 6, 0}));
+}
+
 TEST(Drafts, AnswersEndInTheMiddleOfARun) {
   Oracle oracle;
   PagedDriver driver(drafting(20), kVocabulary);

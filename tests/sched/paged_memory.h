@@ -3,8 +3,8 @@
 //
 // The cell of position p holds a digest of all tokens up to p (and of the context they were read in), as real keys and
 // values are a function of just that. Of a group of recurrent layers a block's first cell holds the digest up to the
-// last of its tokens that was computed, which is what a run goes on from. A sequence's next token is a function of the
-// digest of its text and of its seed.
+// last of its tokens that was computed and no draft, and those behind it the digests of the drafts that followed: a run
+// goes on from these. A sequence's next token is a function of the digest of its text and of its seed.
 #pragma once
 
 #include <algorithm>
@@ -240,8 +240,16 @@ class PagedMemory {
       const BlockId block = table(run, group)[static_cast<size_t>(last / config_.block_size)];
       ASSERT_NE(block, kNoBlock) << "sequence " << run.id << " goes on from position " << last
                                  << ", whose state is gone";
-      ASSERT_EQ(state_of(block), digests_of(run, {})[static_cast<size_t>(last)])
-          << "sequence " << run.id << " goes on from another state than that of position " << last;
+      const std::vector<uint64_t> digests = digests_of(run, {});
+      ASSERT_EQ(run.num_replayed_tokens == 0 ? 0 : run.num_computed_tokens / config_.block_size,
+                run.num_replayed_tokens == 0 ? 0 : (last - run.num_replayed_tokens) / config_.block_size)
+          << "sequence " << run.id << " replays tokens of another block than that of position " << last;
+      for (int32_t i = 0; i <= run.num_replayed_tokens; ++i) {
+        const auto position = static_cast<size_t>(last - run.num_replayed_tokens + i);
+        ASSERT_EQ(*(&state_of(block) + i), digests[position])
+            << "sequence " << run.id << " goes on from another state than that of position " << position
+            << ", replaying " << run.num_replayed_tokens << " up to " << last;
+      }
     }
   }
 
@@ -250,9 +258,13 @@ class PagedMemory {
     for (size_t group = 0; group < config_.windows.size(); ++group) {
       const std::span<const BlockId> blocks = table(run, group);
       if (keeps_states(group)) {
-        for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_rows(); ++p) {
+        const int32_t end = run.num_computed_tokens + run.num_new_tokens;
+        for (int32_t p = run.num_computed_tokens; p < end; ++p) {
           state_of(blocks[static_cast<size_t>(p / config_.block_size)]) = digests[static_cast<size_t>(p)];
         }
+        ASSERT_LT(run.num_draft_tokens, config_.block_size);
+        uint64_t* last = &state_of(blocks[static_cast<size_t>((end - 1) / config_.block_size)]);
+        for (int32_t i = 0; i < run.num_draft_tokens; ++i) last[1 + i] = digests[static_cast<size_t>(end + i)];
         continue;
       }
       for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_rows(); ++p) {

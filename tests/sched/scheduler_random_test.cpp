@@ -107,7 +107,7 @@ TEST(SchedulerRandom, BlocksOnDiskChangeNoAnswer) {
               static_cast<long long>(sum.failed_fetches), static_cast<long long>(sum.skipped_blocks));
 }
 
-// Recurrent layers go on from a state, which is of one position and does not go back.
+// Recurrent layers go on from a state, which is of one position and does not go back: behind it are drafts that held.
 TEST(SchedulerRandom, StatesAreThoseOfTheTextBefore) {
   int64_t finished = 0;
   int64_t beams = 0;
@@ -115,7 +115,7 @@ TEST(SchedulerRandom, StatesAreThoseOfTheTextBefore) {
   for (unsigned seed = 3000; seed < 3800; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto tiers = static_cast<testing_support::Tiers>(seed % 3);
-    testing_support::World world(seed, /*drafts=*/false, tiers, /*loses_runner=*/seed % 9 == 0,
+    testing_support::World world(seed, /*drafts=*/seed % 2 == 0, tiers, /*loses_runner=*/seed % 9 == 0,
                                  /*pipeline=*/seed % 7 == 0, /*states=*/true);
     if (!lives(world, 700)) return;
     finished += world.num_finished();
@@ -123,7 +123,11 @@ TEST(SchedulerRandom, StatesAreThoseOfTheTextBefore) {
     sum.preemptions += world.stats().preemptions;
     sum.swaps += world.stats().swaps;
     sum.prefix_hit_tokens += world.stats().prefix_hit_tokens;
+    sum.draft_tokens += world.stats().draft_tokens;
+    sum.accepted_draft_tokens += world.stats().accepted_draft_tokens;
   }
+  EXPECT_GT(sum.accepted_draft_tokens, 500);
+  EXPECT_GT(sum.draft_tokens - sum.accepted_draft_tokens, 500);
   EXPECT_GT(finished, 5000);
   EXPECT_GT(beams, 200);
   EXPECT_GT(sum.preemptions, 300u);

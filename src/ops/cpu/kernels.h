@@ -131,7 +131,7 @@ struct RecurrenceRun {
   float norm_eps;
   float scale;  // of queries
   float skip;   // of values, added to the output
-  float* out;   // [num_tokens, value_dim], tokens out_stride apart
+  float* out;   // [num_tokens, value_dim], tokens out_stride apart; nullptr: nobody asks
   int64_t out_stride;
 };
 

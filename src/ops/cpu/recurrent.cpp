@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 namespace quire::ops::cpu {
 namespace {
@@ -15,6 +16,7 @@ static_assert(kMostConvKernel == kMostConvTokens && kMostRecurrenceKey == kMostR
 constexpr int64_t kConvChannels = 512;
 
 // The inputs of the tokens before a run, of some channels: they are gone from the state once the run has left its own.
+// Beside a state those of drafts follow: with drafts that held, the last ones count.
 class InputsBefore {
  public:
   InputsBefore(const ShortConvArgs& args, const StateRun& run, int64_t first, int64_t count)
@@ -25,7 +27,8 @@ class InputsBefore {
       if (before == nullptr) {
         std::fill_n(to, count, 0.0F);
       } else {
-        std::memcpy(to, before + args.state_offset + row * args.num_channels + first, bytes());
+        const int64_t at = run.num_replayed() + row;
+        std::memcpy(to, before + args.state_offset + at * args.num_channels + first, bytes());
       }
     }
   }
@@ -38,12 +41,21 @@ class InputsBefore {
     for (int64_t row = 0; row < kept; ++row) {
       const int64_t token = end - kept + row;
       const float* from = token < 0 ? rows_.data() + (kept + token) * count_ : in + token * args_.in_stride;
-      std::memcpy(state + args_.state_offset + row * args_.num_channels + first_, from, bytes());
+      std::memcpy(place(state, row), from, bytes());
+    }
+  }
+  // Of the tokens from `begin` on, beside a state.
+  void leave_drafts(const float* in, int64_t begin, int64_t count, float* state) const {
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(place(state, args_.kernel - 1 + i), in + (begin + i) * args_.in_stride, bytes());
     }
   }
 
  private:
   size_t bytes() const { return static_cast<size_t>(count_) * sizeof(float); }
+  float* place(float* state, int64_t row) const {
+    return state + args_.state_offset + row * args_.num_channels + first_;
+  }
 
   const ShortConvArgs& args_;
   int64_t first_;
@@ -69,6 +81,7 @@ void convolve_channels(const ShortConvArgs& args, const StateRun& run, int64_t f
                     .out_stride = args.out_stride});
   run.for_each_block(
       [&](int64_t token, int64_t num_tokens, float* state) { before.leave(in, token + num_tokens, state); });
+  if (run.num_drafts() > 0) before.leave_drafts(in, run.num_kept(), run.num_drafts(), run.last());
 }
 
 // The state of a head in the block where the run goes on is that of the block before, or zeros.
@@ -88,7 +101,7 @@ float softplus(float x) {
   return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
 }
 
-// Tokens [first, first + count) of the batch, of one value head.
+// Tokens [first, first + count) of the batch, of one value head. state: that head's.
 void take_tokens(const RecurrenceArgs& args, int64_t head, int64_t first, int64_t count, float* state,
                  const Kernels& kernels) {
   const int64_t key_head = args.key_head_of(head);
@@ -104,23 +117,24 @@ void take_tokens(const RecurrenceArgs& args, int64_t head, int64_t first, int64_
       fades[static_cast<size_t>(t)] = std::exp(args.rates[head] * step);
       gains[static_cast<size_t>(t)] = args.updates == nullptr ? step : 1 / (1 + std::exp(-args.updates[at]));
     }
-    kernels.recurrence({.state = state + args.state_offset + head * args.head_size(),
-                        .queries = args.queries + token * args.token_stride + key_head * args.key_dim,
-                        .keys = args.keys + token * args.token_stride + key_head * args.key_dim,
-                        .values = args.values + token * args.token_stride + head * args.value_dim,
-                        .token_stride = args.token_stride,
-                        .num_tokens = piece,
-                        .key_dim = args.key_dim,
-                        .value_dim = args.value_dim,
-                        .fades = fades.data(),
-                        .gains = gains.data(),
-                        .corrects = args.updates != nullptr,
-                        .normalises = args.normalises,
-                        .norm_eps = kRecurrenceNormEps,
-                        .scale = args.scale,
-                        .skip = args.skips == nullptr ? 0 : args.skips[head],
-                        .out = args.out + (token * args.num_value_heads + head) * args.value_dim,
-                        .out_stride = int64_t{args.num_value_heads} * args.value_dim});
+    kernels.recurrence(
+        {.state = state,
+         .queries = args.queries + token * args.token_stride + key_head * args.key_dim,
+         .keys = args.keys + token * args.token_stride + key_head * args.key_dim,
+         .values = args.values + token * args.token_stride + head * args.value_dim,
+         .token_stride = args.token_stride,
+         .num_tokens = piece,
+         .key_dim = args.key_dim,
+         .value_dim = args.value_dim,
+         .fades = fades.data(),
+         .gains = gains.data(),
+         .corrects = args.updates != nullptr,
+         .normalises = args.normalises,
+         .norm_eps = kRecurrenceNormEps,
+         .scale = args.scale,
+         .skip = args.skips == nullptr ? 0 : args.skips[head],
+         .out = args.out == nullptr ? nullptr : args.out + (token * args.num_value_heads + head) * args.value_dim,
+         .out_stride = int64_t{args.num_value_heads} * args.value_dim});
   }
 }
 
@@ -139,13 +153,23 @@ void apply_recurrence(const RecurrenceArgs& args, const Kernels& kernels, Thread
   pool.parallel_for(args.runs.num_sequences * args.num_value_heads, [&](int64_t task, int) {
     const StateRun run(args.runs, task / args.num_value_heads);
     const int64_t head = task % args.num_value_heads;
+    const int64_t offset = args.state_offset + head * args.head_size();
     const float* before = run.before();
     run.for_each_block([&](int64_t token, int64_t count, float* state) {
       begin_block(args, head, before, state);
-      take_tokens(args, head, run.first_token() + token, count, state, kernels);
+      if (token == 0 && run.num_replayed() > 0) {
+        take_tokens(over_drafts(args, run.before()), head, 0, run.num_replayed(), state + offset, kernels);
+      }
+      take_tokens(args, head, run.first_token() + token, count, state + offset, kernels);
       before = state;
     });
+    if (run.num_drafts() == 0) return;
+    std::vector<float> state(before + offset, before + offset + args.head_size());
+    take_tokens(args, head, run.first_token() + run.num_kept(), run.num_drafts(), state.data(), kernels);
   });
+  // Heads share keys, so what is replayed is read by several.
+  if (args.runs.num_drafts.host == nullptr) return;
+  pool.parallel_for(args.runs.num_sequences, [&](int64_t s, int) { leave_drafts(args, StateRun(args.runs, s)); });
 }
 
 }  // namespace quire::ops::cpu

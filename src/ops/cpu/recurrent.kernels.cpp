@@ -89,7 +89,7 @@ void take_columns(const RecurrenceRun& run, const RecurrenceVectors& vectors, in
         out[v] = fma(s, q, out[v]);
       }
     }
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kVectors && run.out != nullptr; ++v) {
       store_lanes(run.out + t * run.out_stride + first + v * kWide, out[v], lanes);
     }
   }

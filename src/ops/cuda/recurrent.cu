@@ -19,20 +19,28 @@ struct DeviceRun {
   int64_t first;  // token of the batch
   int64_t count;
   int64_t begin;  // position of the first
+  int64_t kept;   // tokens, the first; the others are drafts
+  int64_t num_replayed;
 
   __device__ DeviceRun(const StateRuns& runs, int64_t sequence)
       : cache(runs.cache),
         table(runs.block_tables.device + sequence * runs.block_table_stride),
         first(runs.query_offsets.device[sequence]),
         count(runs.query_offsets.device[sequence + 1] - first),
-        begin(runs.context_lengths.device[sequence] - count) {}
+        begin(runs.context_lengths.device[sequence] - count),
+        kept(count - (runs.num_drafts.device == nullptr ? 0 : runs.num_drafts.device[sequence])),
+        num_replayed(runs.num_replayed.device == nullptr ? 0 : runs.num_replayed.device[sequence]) {}
 
   __device__ float* state_at(int64_t position) const {
     return reinterpret_cast<float*>(static_cast<char*>(cache.states) +
                                     int64_t{table[position / cache.block_size]} * cache.stride);
   }
   // Whether a state is left behind token t of the run.
-  __device__ bool leaves(int64_t t) const { return t + 1 == count || (begin + t + 1) % cache.block_size == 0; }
+  __device__ bool leaves(int64_t t) const {
+    return t + 1 == kept || (t < kept && (begin + t + 1) % cache.block_size == 0);
+  }
+  // Behind the last token that is kept.
+  __device__ float* last() const { return state_at(begin + kept - 1); }
 };
 
 // kKernel: what the convolution's is, or more: the tokens that it does not see have weights of 0.
@@ -49,7 +57,8 @@ __global__ void convolve_kernel(ShortConvArgs args) {
     const DeviceRun run(args.runs, s);
     float inputs[kKernel] = {};
     if (run.begin > 0) {
-      const float* before = run.state_at(run.begin - 1) + args.state_offset + c;
+      // Beside a state the inputs of drafts follow: with some that held, the last ones count.
+      const float* before = run.state_at(run.begin - 1) + args.state_offset + run.num_replayed * args.num_channels + c;
 #pragma unroll
       for (int j = 0; j < kKernel - 1; ++j) {
         if (j >= unseen) inputs[j] = before[(j - unseen) * args.num_channels];
@@ -63,6 +72,9 @@ __global__ void convolve_kernel(ShortConvArgs args) {
 #pragma unroll
       for (int j = 0; j < kKernel - 1; ++j) inputs[j] = inputs[j + 1];
       args.out[(run.first + t) * args.out_stride + c] = args.silu ? sum / (1.0f + expf(-sum)) : sum;
+      if (t >= run.kept) {
+        run.last()[args.state_offset + (args.kernel - 1 + t - run.kept) * args.num_channels + c] = inputs[kKernel - 2];
+      }
       if (!run.leaves(t)) continue;
       float* state = run.state_at(run.begin + t) + args.state_offset + c;
 #pragma unroll
@@ -95,6 +107,29 @@ __device__ float softplus(float x) {
   return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
 
+// Where the recurrence reads what it takes of a token: of the batch, or beside a state.
+struct TokenInputs {
+  const float* keys;
+  const float* queries;
+  const float* values;
+  const float* updates;
+  const float* decays;
+
+  __device__ static TokenInputs of_batch(const RecurrenceArgs& args, int64_t token) {
+    const int64_t at = token * args.token_stride;
+    const int64_t gate = token * args.gate_stride;
+    return {args.keys + at, args.queries + at, args.values + at,
+            args.updates == nullptr ? nullptr : args.updates + gate, args.decays + gate};
+  }
+  // drafts: their inputs beside a state. Nothing is asked.
+  __device__ static TokenInputs of_draft(const RecurrenceArgs& args, const float* drafts, int64_t draft) {
+    const float* keys = drafts + draft * args.draft_size();
+    const float* values = keys + args.key_size();
+    const float* decays = values + args.value_size();
+    return {keys, keys, values, args.updates == nullptr ? nullptr : decays + args.num_value_heads, decays};
+  }
+};
+
 // A block has kColumns columns of the state of one head of one sequence; kRows: of a thread, at most.
 template <int kRows>
 __global__ void recurrence_kernel(RecurrenceArgs args) {
@@ -117,19 +152,23 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
         if (i < args.key_dim) state[r] = before[int64_t{i} * args.value_dim];
       }
     }
-    for (int64_t t = 0; t < run.count; ++t) {
+    const float* drafts =
+        run.num_replayed == 0 ? nullptr : run.state_at(run.begin - 1) + args.state_offset + args.heads_size();
+    for (int64_t t = -run.num_replayed; t < run.count; ++t) {
       const int64_t token = run.first + t;
-      float* key = vectors[t % 2][0];
-      float* query = vectors[t % 2][1];
+      const TokenInputs in =
+          t < 0 ? TokenInputs::of_draft(args, drafts, t + run.num_replayed) : TokenInputs::of_batch(args, token);
+      float* key = vectors[t & 1][0];
+      float* query = vectors[t & 1][1];
       for (int i = static_cast<int>(threadIdx.x); i < kRows * kParts; i += kThreads) {
-        const int64_t at = token * args.token_stride + key_head * args.key_dim + i;
-        key[i] = i < args.key_dim ? args.keys[at] : 0.0f;
-        query[i] = i < args.key_dim ? args.queries[at] : 0.0f;
+        const int64_t at = key_head * args.key_dim + i;
+        key[i] = i < args.key_dim ? in.keys[at] : 0.0f;
+        query[i] = i < args.key_dim ? in.queries[at] : 0.0f;
       }
       __syncthreads();
       const float key_factor = factor_of(key, args.key_dim, args.normalises, 1.0f);
       const float query_factor = factor_of(query, args.key_dim, args.normalises, args.scale);
-      const float decay = args.decays[token * args.gate_stride + head] + args.decay_biases[head];
+      const float decay = in.decays[head] + args.decay_biases[head];
       const float step = fminf(fmaxf(softplus(decay), args.least_step), args.most_step);
       const float fade = expf(args.rates[head] * step);
       float remembered = 0;
@@ -138,9 +177,8 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
         for (int r = 0; r < kRows; ++r) remembered = fmaf(state[r], key[r * kParts + part] * key_factor, remembered);
         remembered = sum_of_parts(remembered) * fade;
       }
-      const float value = has_column ? args.values[token * args.token_stride + head * args.value_dim + column] : 0.0f;
-      const float gain =
-          args.updates == nullptr ? step : 1.0f / (1.0f + expf(-args.updates[token * args.gate_stride + head]));
+      const float value = has_column ? in.values[head * args.value_dim + column] : 0.0f;
+      const float gain = args.updates == nullptr ? step : 1.0f / (1.0f + expf(-in.updates[head]));
       const float correction = gain * (value - remembered);
       float out = 0;
 #pragma unroll
@@ -149,8 +187,9 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
         out = fmaf(state[r], query[r * kParts + part] * query_factor, out);
       }
       out = sum_of_parts(out) + (args.skips == nullptr ? 0.0f : args.skips[head] * value);
-      if (part == 0 && has_column) args.out[(token * args.num_value_heads + head) * args.value_dim + column] = out;
-      if (!run.leaves(t) || !has_column) continue;
+      if (t >= 0 && part == 0 && has_column)
+        args.out[(token * args.num_value_heads + head) * args.value_dim + column] = out;
+      if (t < 0 || !run.leaves(t) || !has_column) continue;
       float* left = run.state_at(run.begin + t) + head_state;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -159,6 +198,27 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
       }
     }
     __syncthreads();  // the next sequence writes its first vectors
+  }
+}
+
+// Behind the recurrence, which reads what is overwritten here. A block has a run.
+__global__ void leave_drafts_kernel(RecurrenceArgs args) {
+  begin_kernel();
+  const int64_t size = args.draft_size();
+  for (int64_t s = blockIdx.x; s < args.runs.num_sequences; s += gridDim.x) {
+    const DeviceRun run(args.runs, s);
+    for (int64_t t = run.kept; t < run.count; ++t) {
+      const TokenInputs in = TokenInputs::of_batch(args, run.first + t);
+      float* to = run.last() + args.state_offset + args.heads_size() + (t - run.kept) * size;
+      for (int64_t i = threadIdx.x; i < args.key_size(); i += kThreads) to[i] = in.keys[i];
+      to += args.key_size();
+      for (int64_t i = threadIdx.x; i < args.value_size(); i += kThreads) to[i] = in.values[i];
+      to += args.value_size();
+      for (int64_t i = threadIdx.x; i < args.num_value_heads; i += kThreads) {
+        to[i] = in.decays[i];
+        if (args.updates != nullptr) to[args.num_value_heads + i] = in.updates[i];
+      }
+    }
   }
 }
 
@@ -178,6 +238,7 @@ void apply_recurrence(const RecurrenceArgs& args, cudaStream_t stream) {
   launch(args.key_dim <= 128 ? recurrence_kernel<kFewRows> : recurrence_kernel<kMostRecurrenceKeyDim / kParts>,
          {ceil_div(args.value_dim, kColumns), static_cast<unsigned>(args.num_value_heads), sequences}, kThreads, 0,
          stream, args);
+  if (args.runs.num_drafts.device != nullptr) launch(leave_drafts_kernel, {sequences}, kThreads, 0, stream, args);
 }
 
 }  // namespace quire::ops::cuda

@@ -11,7 +11,7 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// What a run goes on from, and what it leaves in each of its blocks.
+// What a run goes on from: with drafts that held, from what is before those.
 std::vector<float> state_before(const StateRun& run, int64_t offset, int64_t size) {
   const float* before = run.before();
   if (before == nullptr) return std::vector<float>(static_cast<size_t>(size));
@@ -41,7 +41,7 @@ void take_token(const RecurrenceArgs& args, int64_t token, int64_t head, float* 
   const double fade = std::exp(args.rates[head] * step);
   const double gain = args.updates == nullptr ? step : sigmoid(args.updates[token * args.gate_stride + head]);
   const double skip = args.skips == nullptr ? 0 : args.skips[head];
-  float* out = args.out + (token * args.num_value_heads + head) * args.value_dim;
+  float* out = args.out == nullptr ? nullptr : args.out + (token * args.num_value_heads + head) * args.value_dim;
   for (int64_t column = 0; column < args.value_dim; ++column) {
     double remembered = 0;
     for (int64_t i = 0; i < args.key_dim && args.updates != nullptr; ++i)
@@ -53,7 +53,7 @@ void take_token(const RecurrenceArgs& args, int64_t token, int64_t head, float* 
       number = static_cast<float>(fade * number + key[static_cast<size_t>(i)] * correction);
       sum += number * query[static_cast<size_t>(i)] * args.scale;
     }
-    out[column] = static_cast<float>(sum);
+    if (out != nullptr) out[column] = static_cast<float>(sum);
   }
 }
 
@@ -63,8 +63,9 @@ void convolve(const ShortConvArgs& args) {
   const int64_t kept = args.kernel - 1;
   for (int64_t s = 0; s < args.runs.num_sequences; ++s) {
     const StateRun run(args.runs, s);
-    // The inputs from kept tokens before the run on.
-    std::vector<float> inputs = state_before(run, args.state_offset, args.state_size());
+    // The inputs from `kept` tokens before the run on: beside a state those of drafts that held follow.
+    std::vector<float> inputs =
+        state_before(run, args.state_offset + run.num_replayed() * args.num_channels, kept * args.num_channels);
     for (int64_t t = 0; t < run.num_tokens(); ++t) {
       const float* row = args.in + (run.first_token() + t) * args.in_stride;
       inputs.insert(inputs.end(), row, row + args.num_channels);
@@ -84,21 +85,30 @@ void convolve(const ShortConvArgs& args) {
       const auto begin = inputs.begin() + (first + count) * args.num_channels;
       std::copy(begin, begin + kept * args.num_channels, state + args.state_offset);
     });
+    if (run.num_drafts() == 0) continue;
+    const auto drafts = inputs.begin() + (kept + run.num_kept()) * args.num_channels;
+    std::copy(drafts, inputs.end(), run.last() + args.state_offset + kept * args.num_channels);
   }
 }
 
 void apply_recurrence(const RecurrenceArgs& args) {
   for (int64_t s = 0; s < args.runs.num_sequences; ++s) {
     const StateRun run(args.runs, s);
-    std::vector<float> states = state_before(run, args.state_offset, args.state_size());
-    run.for_each_block([&](int64_t first, int64_t count, float* state) {
+    std::vector<float> states = state_before(run, args.state_offset, args.heads_size());
+    const auto take = [&states](const RecurrenceArgs& of, int64_t first, int64_t count) {
       for (int64_t t = first; t < first + count; ++t) {
-        for (int64_t head = 0; head < args.num_value_heads; ++head) {
-          take_token(args, run.first_token() + t, head, states.data() + head * args.head_size());
+        for (int64_t head = 0; head < of.num_value_heads; ++head) {
+          take_token(of, t, head, states.data() + head * of.head_size());
         }
       }
+    };
+    if (run.num_replayed() > 0) take(over_drafts(args, run.before()), 0, run.num_replayed());
+    run.for_each_block([&](int64_t first, int64_t count, float* state) {
+      take(args, run.first_token() + first, count);
       std::copy(states.begin(), states.end(), state + args.state_offset);
     });
+    take(args, run.first_token() + run.num_kept(), run.num_drafts());
+    leave_drafts(args, run);
   }
 }
 
