@@ -273,8 +273,6 @@ Result<ModelConfig> read_deepseek_v3_gguf(const checkpoint::Checkpoint& checkpoi
   return out;
 }
 
-namespace {
-
 DecoderShape deepseek_shape() {
   const auto attention = [](nn::Loader& from, const std::string& prefix, const ModelConfig& model,
                             int32_t) -> std::unique_ptr<nn::SelfAttention> {
@@ -291,60 +289,11 @@ DecoderShape deepseek_shape() {
   return {.feed_forward = sparse_or_dense, .attention = attention};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Model>> build_deepseek(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   DecoderShape shape = deepseek_shape();
   const std::vector<std::string> next_layers = prefixes_of_next_layers(config);
   shape.others = {next_layers.begin(), next_layers.end()};
   return build_decoder(shape, config, num_positions, loader);
-}
-
-// Read as if it were one of the model's layers, so that it is what a layer at its place is; of this configuration it is
-// then the only one.
-Result<ModelConfig> read_deepseek_next_config(const boost::json::object& config,
-                                              const boost::json::object& generation) {
-  const ConfigReader reader(config);
-  constexpr const char* kArchitecture = "DeepseekV3ForCausalLM";
-  const boost::json::value* names = config.if_contains("architectures");
-  const boost::json::array* list = names == nullptr ? nullptr : names->if_array();
-  const bool is_v3 = list != nullptr && list->size() == 1 && list->front() == boost::json::value(kArchitecture);
-  if (!is_v3) return unimplemented("layers that predict further tokens are read of {} alone", kArchitecture);
-  QUIRE_ASSIGN_OR_RETURN(const int64_t count, reader.integer("num_hidden_layers", 1, 1 << 16));
-  boost::json::object longer = config;
-  longer["num_hidden_layers"] = count + 1;
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek_v3_config(longer, generation));
-  if (out.num_next_layers == 0) {
-    return invalid_argument("num_nextn_predict_layers is 0: the model has no layer that predicts further tokens");
-  }
-  out.family = NextLayerConfig{.index = static_cast<int32_t>(count), .num_next_layers = out.num_next_layers};
-  out.moe.sparse_layers = {out.moe.sparse_layers.back()};
-  out.num_layers = 1;
-  out.num_next_layers = 0;
-  return out;
-}
-
-Result<std::unique_ptr<Model>> build_deepseek_next(const ModelConfig& config, int64_t num_positions,
-                                                   nn::Loader& loader) {
-  const auto& own = std::get<NextLayerConfig>(config.family);
-  const std::string layer = fmt::format("model.layers.{}.", own.index);
-  auto model = build_layer_head({.decoder = deepseek_shape(),
-                                 .layer = layer,
-                                 .join = layer + "eh_proj",
-                                 .token_norm = layer + "enorm",
-                                 .state_norm = layer + "hnorm",
-                                 .norm = layer + "shared_head.norm"},
-                                config, num_positions, loader);
-  // The model's own tensors, repeated in the layer or not, and the layers behind this one.
-  std::vector<std::string> others = {"model.embed_tokens.", "model.norm.", "lm_head.", layer + "embed_tokens.",
-                                     layer + "shared_head.head."};
-  for (int32_t i = 0; i < own.index + own.num_next_layers; ++i) {
-    if (i != own.index) others.push_back(fmt::format("model.layers.{}.", i));
-  }
-  constexpr std::string_view kBuffer = ".rotary_emb.inv_freq";
-  const std::vector<std::string_view> elsewhere(others.begin(), others.end());
-  QUIRE_RETURN_IF_ERROR(loader.finish({&kBuffer, 1}, {}, elsewhere));
-  return model;
 }
 
 }  // namespace quire::models

@@ -7,7 +7,10 @@
 namespace quire::models {
 
 bool lends_vocabulary(const ModelConfig& target) {
-  const bool is_plain = std::holds_alternative<std::monostate>(target.family);
+  // Of recurrent families what is their own is in the layers.
+  const bool is_plain =
+      std::holds_alternative<std::monostate>(target.family) || std::holds_alternative<DeltaNetConfig>(target.family) ||
+      std::holds_alternative<Mamba2Config>(target.family) || std::holds_alternative<ShortConvConfig>(target.family);
   return is_plain && target.embedding_scale == 1 && uses_vocabulary_head(target);
 }
 

@@ -80,10 +80,13 @@ Result<ModelConfig> read_dots1_gguf(const checkpoint::Checkpoint& checkpoint) {
 
 Result<std::unique_ptr<Model>> build_glm4_moe(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   const std::vector<std::string> next_layers = prefixes_of_next_layers(config);
-  return build_decoder({.qk_norm = config.norms_heads ? nn::QkNorm::kHead : nn::QkNorm::kNone,
-                        .feed_forward = sparse_or_dense,
-                        .others = {next_layers.begin(), next_layers.end()}},
-                       config, num_positions, loader);
+  DecoderShape shape = glm4_moe_shape(config);
+  shape.others = {next_layers.begin(), next_layers.end()};
+  return build_decoder(shape, config, num_positions, loader);
+}
+
+DecoderShape glm4_moe_shape(const ModelConfig& config) {
+  return {.qk_norm = config.norms_heads ? nn::QkNorm::kHead : nn::QkNorm::kNone, .feed_forward = sparse_or_dense};
 }
 
 }  // namespace quire::models

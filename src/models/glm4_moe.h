@@ -2,13 +2,16 @@
 // shared experts.
 #pragma once
 
-#include "models/model.h"
+#include "models/decoder.h"
 
 namespace quire::models {
 
 Result<ModelConfig> read_glm4_moe_config(const boost::json::object& config, const boost::json::object& generation);
 Result<ModelConfig> read_glm4_moe_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<std::unique_ptr<Model>> build_glm4_moe(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+
+// What its layers are made of.
+DecoderShape glm4_moe_shape(const ModelConfig& config);
 
 Result<ModelConfig> read_dots1_config(const boost::json::object& config, const boost::json::object& generation);
 Result<ModelConfig> read_dots1_gguf(const checkpoint::Checkpoint& checkpoint);

@@ -22,7 +22,8 @@ class LayerHead final : public Model, public DraftHead {
         norm_(shape.norm.empty() ? nn::StreamNorm()
                                  : nn::StreamNorm(shape.decoder.norm, loader, shape.norm, config.hidden_size,
                                                   config.norm_eps, config.norm_weight_offset)),
-        rotary_(loader, config.rope, num_positions, {}) {
+        rotary_(loader, config.rope, num_positions, {}),
+        goes_on_normed_(shape.goes_on_normed) {
     layer_.use_rotary(&rotary_);
   }
 
@@ -66,11 +67,10 @@ class LayerHead final : public Model, public DraftHead {
     step.workspace.rewind(mark);
   }
 
-  // What goes on as a state is what the layer gives, before the norm.
   ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     const ops::View out = enter_block(step, norm_, states, normed, static_cast<float>(config_.residual_scale));
-    if (rows_ != nullptr) rows_->states = states.residual;
+    if (rows_ != nullptr) rows_->states = goes_on_normed_ ? out : states.residual;
     return out;
   }
 
@@ -91,6 +91,7 @@ class LayerHead final : public Model, public DraftHead {
   DecoderLayer layer_;
   nn::StreamNorm norm_;
   nn::Rotary rotary_;
+  bool goes_on_normed_;
   HeadRows* rows_ = nullptr;
   const Model* target_ = nullptr;
 };

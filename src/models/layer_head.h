@@ -19,6 +19,7 @@ struct LayerHeadShape {
   std::string token_norm;
   std::string state_norm;
   std::string norm;
+  bool goes_on_normed = false;  // what goes on as a state is behind the last of these, not before it
 };
 
 // config: of the layer, of which there is one. Declares the parameters; finishing the loader is the caller's.

@@ -129,6 +129,13 @@ Result<ModelConfig> read_gguf_hybrid_moe(const checkpoint::Checkpoint& checkpoin
   return out;
 }
 
+std::unique_ptr<nn::SelfAttention> gated_attention(nn::Loader& loader, const std::string& prefix,
+                                                   const ModelConfig& config, int32_t layer) {
+  nn::AttentionConfig attention = attention_config({.qk_norm = nn::QkNorm::kHead}, config, layer);
+  attention.output_gate = true;
+  return std::make_unique<nn::Attention>(loader, prefix + "self_attn", attention);
+}
+
 std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, const std::string& prefix,
                                                           const ModelConfig& config, int32_t layer) {
   if (config.recurrent_layers[static_cast<size_t>(layer)]) {
@@ -138,9 +145,7 @@ std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, co
                                  .hidden_size = config.hidden_size,
                                  .norm_eps = config.norm_eps});
   }
-  nn::AttentionConfig attention = attention_config({.qk_norm = nn::QkNorm::kHead}, config, layer);
-  attention.output_gate = true;
-  return std::make_unique<nn::Attention>(loader, prefix + "self_attn", attention);
+  return gated_attention(loader, prefix, config, layer);
 }
 
 }  // namespace
@@ -190,9 +195,15 @@ Result<ModelConfig> read_qwen3_5_moe_gguf(const checkpoint::Checkpoint& checkpoi
   return out;
 }
 
-Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  DecoderShape shape{.attention = recurrent_or_attention};
+DecoderShape gated_attention_shape(const ModelConfig& config) {
+  DecoderShape shape{.attention = gated_attention};
   if (config.moe.num_experts > 0) shape.feed_forward = sparse_or_dense;
+  return shape;
+}
+
+Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
+  DecoderShape shape = gated_attention_shape(config);
+  shape.attention = recurrent_or_attention;
   find_text_model(loader, shape);
   shape.others.push_back("mtp.");  // the layer that predicts further tokens, and in GGUF files:
   const std::vector<std::string> next_layers = prefixes_of_next_layers(config);

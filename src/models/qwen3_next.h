@@ -3,7 +3,7 @@
 // the text model of one that sees images.
 #pragma once
 
-#include "models/model.h"
+#include "models/decoder.h"
 
 namespace quire::models {
 
@@ -14,6 +14,9 @@ Result<ModelConfig> read_qwen3_next_gguf(const checkpoint::Checkpoint& checkpoin
 Result<ModelConfig> read_qwen3_5_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<ModelConfig> read_qwen3_5_moe_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+
+// What its layers with attention are made of.
+DecoderShape gated_attention_shape(const ModelConfig& config);
 
 inline constexpr Family kQwen3NextFamily{read_qwen3_next_config, build_qwen3_next, read_qwen3_next_gguf};
 inline constexpr Family kQwen35Family{read_qwen3_5_config, build_qwen3_next, read_qwen3_5_gguf};

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "models/deepseek.h"
 #include "models/dflash.h"
 #include "models/eagle.h"
 #include "models/eagle3.h"
+#include "models/next_layer.h"
 #include "runner/block_drafts.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
@@ -69,7 +69,7 @@ const models::Family* head_family(const EngineConfig& config) {
     case SpeculativeMethod::kEagle3:
       return &models::kEagle3Family;
     case SpeculativeMethod::kMtp:
-      return &models::kDeepseekNextFamily;
+      return &models::kNextLayerFamily;
     case SpeculativeMethod::kDflash:
       return &models::kDflashFamily;
     case SpeculativeMethod::kNone:

@@ -95,8 +95,12 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
     StepPlan& plan = next_;
     plan.added.push_back({.id = id, .prompt = {text.begin(), text.end()}, .params = params_});
     std::vector<BlockId> blocks;
-    for (size_t i = 0; i < text.size() / kBlock + 2; ++i) blocks.push_back(next_block_++);
-    tell_whole_table(plan, id, 0, blocks);
+    const auto num_groups = static_cast<int32_t>(executor_->memory().windows.size());
+    for (int32_t group = 0; group < num_groups; ++group) {
+      blocks.clear();
+      for (size_t i = 0; i < text.size() / kBlock + 2; ++i) blocks.push_back(next_block_++);
+      tell_whole_table(plan, id, group, blocks);
+    }
   }
   // Of the model, positions [begin, end), with these tokens behind them, of which nobody knows whether they are right.
   void compute(SequenceId id, int32_t begin, int32_t end, std::vector<TokenId> guesses = {}) {
@@ -104,6 +108,10 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
     plan.scheduled = {{.id = id, .num_computed_tokens = begin, .num_new_tokens = end - begin}};
     plan.scheduled.front().num_draft_tokens = static_cast<int32_t>(guesses.size());
     plan.scheduled.front().samples = !guesses.empty();
+    if (executor_->memory().keeps_states) {
+      const int32_t kept = std::exchange(kept_.try_emplace(id, begin).first->second, end);
+      plan.scheduled.front().num_replayed_tokens = std::max(begin - kept, 0);
+    }
     plan.num_tokens = end - begin + static_cast<int32_t>(guesses.size());
     plan.draft_tokens = std::move(guesses);
     executor_->submit(std::move(plan));
@@ -116,6 +124,7 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
     head_->propose({.id = id, .tokens = text, .most_computed = most}, most, proposal);
     return proposal;
   }
+  static int32_t num_tokens() { return GetParam() == "glm4_moe_mtp" ? 64 : 512; }
   void expect(const DraftProposal& found, const std::vector<Guess>& wanted) {
     ASSERT_EQ(found.tokens.size(), wanted.size());
     EXPECT_EQ(found.source, DraftSource::kModel);
@@ -131,6 +140,7 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
   std::unique_ptr<DraftProposer> head_;
   StepPlan next_;
   BlockId next_block_ = 0;
+  std::map<SequenceId, int32_t> kept_;  // behind which states lie
 };
 
 TEST_P(HeadDrafts, AreThoseOfTheReferenceAsTheAnswerGoesOn) {
@@ -162,7 +172,7 @@ TEST_P(HeadDrafts, AreTheSameWithGuessesAmongTheRows) {
   const HeadCase one = head_cases(GetParam()).back();
   ASSERT_EQ(one.num_prompt_tokens, 40);
   const auto first = [&](size_t count) { return std::span(one.text).first(count); };
-  const auto wrong = [&](size_t at) { return (one.text[at] + 1) % 500; };
+  const auto wrong = [&](size_t at) { return (one.text[at] + 1) % num_tokens(); };
   learn(1, first(43));
   compute(1, 0, 30);
   compute(1, 30, 43, {one.text[43], one.text[44], wrong(45)});  // and token 45 of its own
@@ -193,14 +203,15 @@ TEST_P(HeadDrafts, ComeFromWhereTheStatesBegin) {
 // A text that is longer than what the head computes at once.
 TEST_P(HeadDrafts, AreTheSameWhereverItWasAskedBefore) {
   std::vector<TokenId> text;
-  for (int32_t i = 0; i < 150; ++i) text.push_back(3 + (i * i * 31 + i * 7) % 480);
+  const auto last = static_cast<int32_t>(std::min<int64_t>(150, executor_->memory().max_model_len - 8)) - 1;
+  for (int32_t i = 0; i <= last; ++i) text.push_back(3 + (i * i * 31 + i * 7) % (num_tokens() - 32));
   std::vector<DraftProposal> found;
   for (const int32_t piece : {32, 11}) {
     const auto id = static_cast<SequenceId>(piece);
     next_block_ = 0;
     learn(id, text);
-    for (int32_t begin = 0; begin < 149; begin += piece) {
-      const int32_t end = std::min(begin + piece, 149);
+    for (int32_t begin = 0; begin < last; begin += piece) {
+      const int32_t end = std::min(begin + piece, last);
       compute(id, begin, end);
       if (piece == 11) propose(id, std::span(text).first(static_cast<size_t>(end) + 1));
     }
@@ -223,9 +234,10 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
-                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "eagle_llama",
-                                         "eagle_normed", "medusa_llama", "medusa_few_tokens", "medusa_blocks",
-                                         "dflash_llama", "dflash_windows", "dflash_both_ways"),
+                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "qwen3_5_mtp",
+                                         "glm4_moe_mtp", "eagle_llama", "eagle_normed", "medusa_llama",
+                                         "medusa_few_tokens", "medusa_blocks", "dflash_llama", "dflash_windows",
+                                         "dflash_both_ways"),
                          [](const auto& test) { return test.param; });
 
 // Computes all of a text but its last token.
@@ -413,8 +425,15 @@ TEST(NextLayers, AreRefusedWhereThereAreNone) {
     return executor.ok() ? std::string("accepted") : executor.status().message();
   };
   EXPECT_EQ(told(head_path("deepseek_v3_mtp")), "accepted");
+  EXPECT_EQ(told(head_path("qwen3_5_mtp")), "accepted");
   EXPECT_THAT(told("llama"), HasSubstr("speculative_config: model: layers that predict further tokens are read of "
-                                       "DeepseekV3ForCausalLM alone"));
+                                       "DeepseekV3ForCausalLM, Glm4MoeForCausalLM, "));
+  EXPECT_THAT(told("llama"), HasSubstr("this is LlamaForCausalLM"));
+  EXPECT_THAT(told("qwen3_5"), HasSubstr("mtp.pre_fc_norm_embedding.weight"));
+  const ChangedHead none_apart("qwen3_5_mtp", [](auto& c) { c["mtp_num_hidden_layers"] = 0; });
+  EXPECT_THAT(told(none_apart.path()), HasSubstr("mtp_num_hidden_layers is 0"));
+  const ChangedHead own_table("qwen3_5_mtp", [](auto& c) { c["mtp_use_dedicated_embeddings"] = true; });
+  EXPECT_THAT(told(own_table.path()), HasSubstr("mtp_use_dedicated_embeddings is true"));
   EXPECT_THAT(told("deepseek_v3"), HasSubstr("model.layers.2.enorm.weight"));
   const ChangedHead none("deepseek_v3_mtp", [](auto& c) { c["num_nextn_predict_layers"] = 0; });
   EXPECT_THAT(told(none.path()), HasSubstr("num_nextn_predict_layers is 0"));
