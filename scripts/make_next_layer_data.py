@@ -7,7 +7,13 @@ transformers' own layers.
 
 The folder is a checkpoint as they are published (config.json, model.safetensors) with golden.json beside it, as
 make_mtp_data.py has it: texts, and of each the guesses that follow it. All is computed in doubles, whole texts at a
-time, without a cache. Needs torch, transformers and safetensors; qwen3_5, qwen3_5_moe and qwen3_next have their layer
+time, without a cache. Of a third argument the same model is written there as a GGUF file, as llama.cpp's converter
+does it (needs gguf):
+
+    scripts/make_next_layer_data.py tests/data/e2e/tiny/qwen3_5 tests/data/e2e/tiny_heads/qwen3_5_mtp \\
+        tests/data/e2e/tiny_heads/qwen3_5_mtp.gguf
+
+Needs torch, transformers and safetensors; qwen3_5, qwen3_5_moe and qwen3_next have their layer
 apart ("mtp.*"), glm4_moe behind its last.
 """
 
@@ -105,6 +111,43 @@ class Model:
             states = torch.cat([states, (normed if self.apart else out)[-1:]])
 
 
+# The layer's own tensors by llama.cpp's names behind "blk.<n>.nextn.".
+NEXT_NAMES = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "shared_head_norm"}
+APART = {"mtp.fc": "eh_proj", "mtp.pre_fc_norm_embedding": "enorm", "mtp.pre_fc_norm_hidden": "hnorm", "mtp.norm": "shared_head.norm"}
+
+
+def write_gguf(path, tensors, config):
+    import gguf
+    import numpy as np
+    from make_tiny_data import ARCHITECTURES, converted, metadata
+
+    family = config.model_type.removesuffix("_text")
+    count = config.num_hidden_layers
+    behind = f"model.layers.{count}."
+    named = {}
+    for name, values in tensors.items():
+        stem = name.removesuffix(".weight")
+        if stem in APART:
+            name = f"{behind}{APART[stem]}.weight"
+        named[name.replace("mtp.layers.0.", behind)] = values.numpy()
+    architecture = gguf.MODEL_ARCH[ARCHITECTURES[family]]
+    names = gguf.get_tensor_name_map(architecture, count + 1)
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    config.num_hidden_layers = count + 1
+    metadata(writer, config, family)
+    config.num_hidden_layers = count
+    writer.add_uint32(f"{gguf.MODEL_ARCH_NAMES[architecture]}.nextn_predict_layers", 1)
+    for name, values in converted(named, config, family).items():
+        own = name.removeprefix(behind).removesuffix(".weight")
+        stored = (f"blk.{count}.nextn.{NEXT_NAMES[own]}.weight" if name.startswith(behind) and own in NEXT_NAMES
+                  else names.get_name(name, try_suffixes=(".weight", ".bias")))
+        writer.add_tensor(stored, np.ascontiguousarray(values, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 @torch.no_grad()
 def main():
     source, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -123,7 +166,10 @@ def main():
     config = json.loads((source / "config.json").read_text())
     config["mtp_num_hidden_layers" if model.apart else "num_nextn_predict_layers"] = 1
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file({**load_file(source / "model.safetensors"), **model.tensors()}, out / "model.safetensors")
+    tensors = {**load_file(source / "model.safetensors"), **model.tensors()}
+    save_file(tensors, out / "model.safetensors")
+    if len(sys.argv) > 3:
+        write_gguf(sys.argv[3], tensors, model.config)
     (out / "golden.json").write_text(json.dumps({"cases": cases}) + "\n")
 
 

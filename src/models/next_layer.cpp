@@ -30,6 +30,8 @@ struct NextLayerKind {
 const std::array kNextLayerKinds = {
     NextLayerKind{"DeepseekV3ForCausalLM", kDeepseekV3Family, [](const ModelConfig&) { return deepseek_shape(); },
                   false},
+    NextLayerKind{"Glm4MoeLiteForCausalLM", kGlm4MoeLiteFamily, [](const ModelConfig&) { return deepseek_shape(); },
+                  false},
     NextLayerKind{"Glm4MoeForCausalLM", kGlm4MoeFamily, glm4_moe_shape, false},
     NextLayerKind{"Qwen3NextForCausalLM", kQwen3NextFamily, gated_attention_shape, true},
     NextLayerKind{"Qwen3_5ForCausalLM", kQwen35Family, gated_attention_shape, true},

@@ -39,8 +39,11 @@ struct HeadCase {
   std::map<int32_t, std::vector<Guess>> guesses;  // behind so many of its tokens
 };
 
+// The same model and layer in a GGUF file.
+constexpr const char* kGgufCase = "qwen3_5_mtp_gguf";
+
 std::vector<HeadCase> head_cases(const std::string& name) {
-  std::ifstream file(head_path(name) + "/golden.json");
+  std::ifstream file(head_path(name == kGgufCase ? "qwen3_5_mtp" : name) + "/golden.json");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   std::vector<HeadCase> cases;
   const boost::json::value root = boost::json::parse(text);
@@ -74,6 +77,7 @@ Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const s
 // The tiny head of this name, over the model that it was made for.
 Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
   if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
+  if (name == kGgufCase) return executor_with("", head_path("qwen3_5_mtp.gguf"), SpeculativeMethod::kMtp);
   if (name.starts_with("medusa")) return executor_with(head_path(name), "llama", SpeculativeMethod::kMedusa);
   if (name.starts_with("dflash")) return executor_with(head_path(name), "llama", SpeculativeMethod::kDflash);
   const bool is_eagle = name.starts_with("eagle_");
@@ -235,7 +239,7 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
                          testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "qwen3_5_mtp",
-                                         "glm4_moe_mtp", "eagle_llama", "eagle_normed", "medusa_llama",
+                                         "glm4_moe_mtp", kGgufCase, "eagle_llama", "eagle_normed", "medusa_llama",
                                          "medusa_few_tokens", "medusa_blocks", "dflash_llama", "dflash_windows",
                                          "dflash_both_ways"),
                          [](const auto& test) { return test.param; });
@@ -427,7 +431,7 @@ TEST(NextLayers, AreRefusedWhereThereAreNone) {
   EXPECT_EQ(told(head_path("deepseek_v3_mtp")), "accepted");
   EXPECT_EQ(told(head_path("qwen3_5_mtp")), "accepted");
   EXPECT_THAT(told("llama"), HasSubstr("speculative_config: model: layers that predict further tokens are read of "
-                                       "DeepseekV3ForCausalLM, Glm4MoeForCausalLM, "));
+                                       "DeepseekV3ForCausalLM, Glm4MoeLiteForCausalLM, "));
   EXPECT_THAT(told("llama"), HasSubstr("this is LlamaForCausalLM"));
   EXPECT_THAT(told("qwen3_5"), HasSubstr("mtp.pre_fc_norm_embedding.weight"));
   const ChangedHead none_apart("qwen3_5_mtp", [](auto& c) { c["mtp_num_hidden_layers"] = 0; });
