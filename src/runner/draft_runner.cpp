@@ -14,8 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int32_t kDraftTexts = 8;  // of the longest kind that the pool holds at once
-constexpr int32_t kChoices = 64;    // that a guess is drawn from, at most: a model's likeliest
+constexpr int32_t kDraftTexts = 8;      // of the longest kind that the pool holds at once
+constexpr int32_t kBlocksOfStates = 2;  // of a text, in turns
+constexpr int32_t kChoices = 64;        // that a guess is drawn from, at most: a model's likeliest
 
 // The likeliest tokens, falling, as the request's temperature, top_k, top_p and min_p weigh them; they add up to 1.
 std::vector<DraftProbability> weigh(std::span<const TokenLogprob> likeliest, const SamplingParams& params) {
@@ -96,11 +97,6 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
   auto planned = plan();
   if (!planned.ok()) return planned.status().with_prefix("speculative_config: model: ");
   drafter.planned = std::move(*planned);
-  if (drafter.planned.memory.keeps_states) {
-    return unimplemented(
-        "speculative_config: model: it has recurrent layers, and a model that drafts goes back behind wrong guesses, "
-        "which states of its own cannot yet: give one with attention alone");
-  }
   own.max_model_len =
       std::min<int64_t>(drafter.planned.config.max_position,
                         config.max_model_len > 0 ? config.max_model_len : drafter.planned.max_model_len);
@@ -109,7 +105,8 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
   }
   const int64_t texts = std::min(config.max_num_seqs, kDraftTexts);
   own.num_gpu_blocks_override = std::max<int64_t>(
-      texts * static_cast<int64_t>(drafter.planned.memory.windows.size()) * (own.max_model_len / own.block_size + 1),
+      texts * static_cast<int64_t>(drafter.planned.memory.windows.size()) *
+          std::max<int64_t>(own.max_model_len / drafter.planned.memory.block_size + 1, kBlocksOfStates + 1),
       1);
   QUIRE_ASSIGN_OR_RETURN(drafter.planned, plan());
   return drafter;
@@ -154,7 +151,11 @@ void DraftRunner::ended(SequenceId id) {
 
 void DraftRunner::forget(Text& text) {
   if (text.id != 0) retired_.push_back(std::exchange(text.id, 0));
-  for (std::vector<BlockId>& table : text.tables) free_.insert(free_.end(), table.begin(), table.end());
+  for (size_t group = 0; group < text.tables.size(); ++group) {
+    const std::vector<BlockId>& table = text.tables[group];
+    const size_t count = is_of_states(group) ? std::min<size_t>(table.size(), kBlocksOfStates) : table.size();
+    free_.insert(free_.end(), table.begin(), table.begin() + static_cast<std::ptrdiff_t>(count));
+  }
   text.tables.clear();
   text.num_computed = 0;
 }
@@ -162,8 +163,11 @@ void DraftRunner::forget(Text& text) {
 bool DraftRunner::find_room(Text& text, int32_t end) {
   const auto wanted = static_cast<size_t>((end + planned().memory.block_size - 1) / planned().memory.block_size);
   text.tables.resize(num_groups());
-  const auto missing = [&] { return wanted - std::min(wanted, text.tables.front().size()); };
-  while (free_.size() < missing() * num_groups()) {
+  // At most; with what states of guesses take while they are made.
+  const auto missing = [&] {
+    return (wanted - std::min(wanted, text.tables.front().size())) * num_groups() + num_state_groups();
+  };
+  while (free_.size() < missing()) {
     Text* oldest = nullptr;
     for (auto& [id, other] : texts_) {
       const bool holds = &other != &text && !other.tables.empty() && !other.tables.front().empty();
@@ -172,13 +176,49 @@ bool DraftRunner::find_room(Text& text, int32_t end) {
     if (oldest == nullptr) return false;
     forget(*oldest);
   }
-  for (std::vector<BlockId>& table : text.tables) {
+  for (size_t group = 0; group < text.tables.size(); ++group) {
+    std::vector<BlockId>& table = text.tables[group];
     while (table.size() < wanted) {
+      if (is_of_states(group) && table.size() >= kBlocksOfStates) {
+        table.push_back(table[table.size() - kBlocksOfStates]);
+        continue;
+      }
       table.push_back(free_.back());
       free_.pop_back();
     }
   }
   return true;
+}
+
+bool DraftRunner::is_of_states(size_t group) const {
+  return keeps_states() && planned().memory.windows[group] == nn::KvLayerSpec::kStateWindow;
+}
+
+size_t DraftRunner::num_state_groups() const {
+  size_t count = 0;
+  for (size_t group = 0; group < num_groups(); ++group) count += is_of_states(group) ? 1 : 0;
+  return count;
+}
+
+std::vector<DraftRunner::SetAside> DraftRunner::set_states_aside(Text& text, StepPlan& plan) {
+  std::vector<SetAside> aside;
+  const auto size = planned().memory.block_size;
+  if (text.num_computed % size == 0) return aside;  // what follows lies in a block of its own
+  const auto index = static_cast<size_t>(text.num_computed / size);
+  for (size_t group = 0; group < num_groups(); ++group) {
+    if (!is_of_states(group)) continue;
+    QUIRE_CHECK(!free_.empty());
+    BlockId& place = text.tables[group][index];
+    aside.push_back({group, index, std::exchange(place, free_.back())});
+    free_.pop_back();
+    plan.copies.push_back({aside.back().block, place});
+    tell_whole_table(plan, text.id, static_cast<int32_t>(group), text.tables[group]);
+  }
+  return aside;
+}
+
+void DraftRunner::put_back(const std::vector<SetAside>& aside, Text& text) {
+  for (const SetAside& one : aside) free_.push_back(std::exchange(text.tables[one.group][one.index], one.block));
 }
 
 // A request that draws is guessed for by drawing, as it draws and with its numbers: where the models agree, so do the
@@ -234,6 +274,8 @@ SequenceResult DraftRunner::run(StepPlan plan) {
 void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens, int32_t most, Text& text, Hooks& hooks,
                         DraftProposal& proposal) {
   const auto size = static_cast<int32_t>(tokens.size());
+  // States of more would come round to the block of the text's last.
+  if (keeps_states()) most = std::min(most, planned().memory.block_size);
   const int32_t num_missing = size - text.num_computed;
   const bool is_near = num_missing <= 8;
   const Clock::time_point start = Clock::now();
@@ -241,10 +283,13 @@ void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens,
   const Told told = told_of(asked, tokens, draws, text);
   StepPlan plan = first_plan(text, told, {});
   proposal.source = DraftSource::kModel;
+  std::vector<SetAside> aside;
+  bool has_set_aside = !keeps_states();
   while (static_cast<int32_t>(proposal.tokens.size()) < most) {
     const int32_t end = size + static_cast<int32_t>(proposal.tokens.size());
     // The last guess is not what the runner chose.
     if (draws && !proposal.tokens.empty()) plan = first_plan(text, told, proposal.tokens);
+    if (!proposal.tokens.empty() && !std::exchange(has_set_aside, true)) aside = set_states_aside(text, plan);
     const int32_t first = text.num_computed;
     const int32_t count = std::min(end - first, static_cast<int32_t>(planned().memory.max_num_batched_tokens));
     plan.step = ++num_steps_;
@@ -265,6 +310,8 @@ void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens,
     proposal.tokens.push_back(result.tokens.front());
     proposal.agreement.push_back(std::clamp(std::exp(result.logprobs.front().chosen.logprob), 1e-3f, 1.0f));
   }
+  put_back(aside, text);
+  if (keeps_states()) text.num_computed = std::min(text.num_computed, size);
   if (proposal.tokens.empty()) return;
   const auto guesses = static_cast<double>(proposal.tokens.size());
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -35,7 +35,9 @@ class DraftRunner {
   struct Text {
     SequenceId id = 0;  // the runner's; 0: it knows nothing of it
     int32_t num_computed = 0;
-    std::vector<std::vector<BlockId>> tables;  // a group of layers each, all of one length
+    // A group of layers each, all of one length. A group of states has two blocks of its own, which take turns: of the
+    // blocks of a text nobody goes on from any but the last.
+    std::vector<std::vector<BlockId>> tables;
     uint64_t last_used = 0;
     std::shared_ptr<const SamplingParams> drawn_by;  // the request's, where it draws; nullptr: not made yet
   };
@@ -50,6 +52,8 @@ class DraftRunner {
   double seconds_of(int32_t tokens) const { return std::max(tokens, 0) * seconds_per_row_; }
   // How many tokens of a text are computed.
   int32_t num_computed(SequenceId id) const;
+  // Whether it has states, which do not go back: num_computed of a text is lowered to 0 alone, by forget().
+  bool keeps_states() const { return planned().memory.keeps_states; }
 
   // That of a sequence, as the one that was used last.
   Text& text_of(SequenceId id);
@@ -66,7 +70,8 @@ class DraftRunner {
     virtual void after_run(int32_t /*count*/) {}
   };
   // Guesses what follows `tokens`, at most `most` tokens; the first text.num_computed of them are computed. asked:
-  // whose answer it is, and how it is drawn. In the end num_computed counts the tokens and all guesses but the last.
+  // whose answer it is, and how it is drawn. In the end num_computed counts the tokens and, without states, all guesses
+  // but the last: states of guesses lie in blocks of their own as long as this takes.
   // REQUIRES: find_room() of tokens and guesses but the last; num_computed < tokens.size().
   void guess(const DraftText& asked, std::span<const TokenId> tokens, int32_t most, Text& text, Hooks& hooks,
              DraftProposal& proposal);
@@ -77,7 +82,19 @@ class DraftRunner {
   bool compute(std::span<const TokenId> tokens, int32_t num_last, Text& text, Hooks& hooks);
 
  private:
+  // The block of the text's last state in each group that has states, while its place in the table is another's.
+  struct SetAside {
+    size_t group = 0;
+    size_t index = 0;  // in the table
+    BlockId block = kNoBlock;
+  };
+
   size_t num_groups() const { return planned().memory.windows.size(); }
+  bool is_of_states(size_t group) const;
+  size_t num_state_groups() const;
+  // From the plan's run on a text of so many computed tokens changes copies of its last states.
+  std::vector<SetAside> set_states_aside(Text& text, StepPlan& plan);
+  void put_back(const std::vector<SetAside>& aside, Text& text);
   // What the runner is to know of a text: the first so many tokens are the prompt, the rest the answer.
   struct Told {
     std::span<const TokenId> tokens;

@@ -38,7 +38,9 @@ class LocalModelDrafts final : public ModelDrafts {
     std::vector<TokenId>& before = computed_[text.id];
     before.resize(std::min(before.size(), static_cast<size_t>(known.num_computed)));
     const auto same = std::ranges::mismatch(before, text.tokens).in1 - before.begin();
-    known.num_computed = static_cast<int32_t>(std::min(static_cast<size_t>(same), size - 1));
+    const auto kept = static_cast<int32_t>(std::min(static_cast<size_t>(same), size - 1));
+    if (runner_.keeps_states() && kept < known.num_computed) runner_.forget(known);
+    known.num_computed = std::min(kept, known.num_computed);
     if (!runner_.find_room(known, static_cast<int32_t>(size) + most - 1)) return;
     DraftRunner::Hooks none;
     runner_.guess(text, text.tokens, most, known, none, proposal);

@@ -191,8 +191,7 @@ const DraftVariant kDraftVariants[] = {
 
 class Speculation : public testing::TestWithParam<std::string> {
  protected:
-  // A model that drafts must go back behind its guesses, for which states of its own have no room; and where nobody
-  // drafts they have none for predictions.
+  // Where nobody drafts its states have no room for predictions.
   static bool is_recurrent() { return GetParam().starts_with("qwen3_5"); }
   static bool suits(const EngineConfig& changed) {
     return !is_recurrent() || changed.speculative_config.method != SpeculativeMethod::kNone;
@@ -281,9 +280,6 @@ TEST_P(Speculation, ReceiptsAreThoseOfAnEngineThatGuessesNothing) {
     EngineConfig changed = config();
     variant.set(changed);
     if (!suits(changed)) continue;
-    if (is_recurrent() && changed.speculative_config.model == changed.model) {
-      changed.speculative_config.model = tiny_path("llama");
-    }
     // Two groups of layers hold a block each where others hold one.
     if (variant.preempts && GetParam().starts_with("gemma")) changed.num_gpu_blocks_override *= 2;
     // Blocks of 16 tokens whatever is asked for, and of each group of layers.
@@ -368,7 +364,6 @@ TEST_P(Speculation, AnAnswerThatIsPredictedTakesFewSteps) {
 // Of a model that guesses what it would say itself nearly all is right, and its keys and values are kept: it computes a
 // text once.
 TEST_P(Speculation, AModelThatGuessesForItselfIsRight) {
-  if (is_recurrent()) GTEST_SKIP() << "models with states do not draft";
   for (const float temperature : {0.0f, 1.0f}) {  // one that draws is guessed for with its own numbers
     SCOPED_TRACE(temperature);
     Requests list = requests(1);
@@ -386,7 +381,7 @@ TEST_P(Speculation, AModelThatGuessesForItselfIsRight) {
       EXPECT_EQ(found->front().receipt, expected.front().receipt);
     }
     const engine::EngineStats stats = (*llm)->engine().stats();
-    EXPECT_GE(stats.num_accepted_tokens, 2 * 22);
+    EXPECT_GE(stats.num_accepted_tokens, 2 * (is_recurrent() ? 20 : 22));  // drafts end with their block
     EXPECT_LE(stats.num_draft_tokens - stats.num_accepted_tokens, 4);
   }
 }
@@ -431,7 +426,7 @@ TEST_P(Speculation, OtherRulesKeepGreedyAnswersAndThoseWithReceipts) {
   const std::vector<Alone> expected = alone(list, 16);
   for (const AcceptanceMethod method : {AcceptanceMethod::kRejection, AcceptanceMethod::kTypical}) {
     EngineConfig changed = config();
-    is_recurrent() ? another_model(changed) : same_model(changed);
+    same_model(changed);
     changed.speculative_config.acceptance.method = method;
     auto llm = LLM::create(changed);
     ASSERT_TRUE(llm.ok()) << llm.status().message();
@@ -453,7 +448,7 @@ TEST_P(Speculation, OtherRulesKeepGreedyAnswersAndThoseWithReceipts) {
       auto again = (*llm)->generate({prompt}, params, {.progress = false});
       EXPECT_EQ(found->front().token_ids, again->front().token_ids) << i;
     }
-    EXPECT_GT((*llm)->engine().stats().num_accepted_tokens, is_recurrent() ? 5 : 150);
+    EXPECT_GT((*llm)->engine().stats().num_accepted_tokens, 150);
   }
 }
 
