@@ -24,7 +24,7 @@ constexpr const char* kNoBalancer =
 constexpr const char* kNoMedia = "images, audio and video are not built yet; models are served with text alone";
 constexpr const char* kNoLora =
     "adapters are LoRA of the language model's products, embedding and head, without this (docs/adapters.md)";
-constexpr const char* kNoState = "layers of Mamba are not built yet";
+constexpr const char* kNoState = "recurrent layers have one kernel on each device, and states in float32; leave it out";
 constexpr const char* kStates =
     "states of recurrent layers are float32, one behind every block of the cache; how many tokens a block has follows "
     "from their size (docs/kv_cache.md)";
