@@ -248,17 +248,19 @@ TEST_F(EngineOnCard, SamplesSharePromptBlocksAndFindThemAgain) {
   EXPECT_EQ(rounds[0], rounds[1]);
 }
 
-// A model that drafts has the card between the other's steps.
+// A model that drafts has the card between the other's steps. One has states, and goes back behind wrong guesses.
 TEST_F(EngineOnCard, AModelThatDraftsChangesNoAnswer) {
-  std::vector<runner::GoldenCase> cases = runner::read_golden("llama");
-  cases.resize(2);
-  std::vector<Prompt> prompts;
-  for (const runner::GoldenCase& one : cases) prompts.emplace_back(one.prompt);
-  for (const bool itself : {true, false}) {
-    EngineConfig config = on_card("llama");
+  for (const auto& [model, drafter] : {std::pair("llama", "llama"), {"llama", "llama3_rope"}, {"qwen3_5", "qwen3_5"}}) {
+    SCOPED_TRACE(testing::Message() << drafter << " drafts for " << model);
+    const bool itself = std::string_view(model) == drafter;
+    std::vector<runner::GoldenCase> cases = runner::read_golden(model);
+    cases.resize(2);
+    std::vector<Prompt> prompts;
+    for (const runner::GoldenCase& one : cases) prompts.emplace_back(one.prompt);
+    EngineConfig config = on_card(model);
     config.enforce_eager = !itself;
     config.speculative_config.method = SpeculativeMethod::kDraftModel;
-    config.speculative_config.model = runner::tiny_path(itself ? "llama" : "llama3_rope");
+    config.speculative_config.model = runner::tiny_path(drafter);
     config.speculative_config.num_speculative_tokens = 3;
     config.speculative_config.always = true;
     auto llm = LLM::create(config);
