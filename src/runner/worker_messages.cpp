@@ -22,6 +22,8 @@ inline constexpr ActivationDType kLast<ActivationDType> = ActivationDType::kInt1
 template <>
 inline constexpr KvCacheDType kLast<KvCacheDType> = KvCacheDType::kInt8;
 template <>
+inline constexpr SpeculativeMethod kLast<SpeculativeMethod> = SpeculativeMethod::kDflash;
+template <>
 inline constexpr AcceptanceMethod kLast<AcceptanceMethod> = AcceptanceMethod::kTypical;
 template <>
 inline constexpr DeviceChoice::Kind kLast<DeviceChoice::Kind> = DeviceChoice::Kind::kCuda;
@@ -53,7 +55,7 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
       x.data_parallel_size, x.numa_bind, x.rank);
   all(x.device, x.enable_chunked_prefill, x.batch_invariant, x.attention_backend, x.enforce_eager,
       x.max_cudagraph_capture_size);
-  all(x.speculative_config.acceptance);
+  all(x.speculative_config.method, x.speculative_config.num_speculative_tokens, x.speculative_config.acceptance);
   all(x.enable_lora, x.max_loras, x.max_cpu_loras, x.max_lora_rank, x.lora_dtype, x.enable_prompt_adapter,
       x.max_prompt_adapters, x.max_prompt_adapter_token);
 }
@@ -77,8 +79,15 @@ void fields(A& all, typename A::template Of<WorkerHello> x) {
 
 }  // namespace wire
 
+// A worker makes no guesses, whoever does: it computes those of its plans, for which its states have room.
 std::string encode_order(const EngineConfig& config) {
-  return wire::encode_fields(wire::Kind::kWorkerOrder, config);
+  EngineConfig told = config;
+  told.speculative_config = {.acceptance = config.speculative_config.acceptance};
+  if (const int32_t most = most_state_drafts(config.speculative_config); most > 0) {
+    told.speculative_config.method = SpeculativeMethod::kNgram;
+    told.speculative_config.num_speculative_tokens = most;
+  }
+  return wire::encode_fields(wire::Kind::kWorkerOrder, told);
 }
 
 Result<EngineConfig> decode_order(std::string_view message) {
@@ -86,7 +95,7 @@ Result<EngineConfig> decode_order(std::string_view message) {
   // Nobody has chosen a card for it.
   if (config.device.kind == DeviceChoice::Kind::kAuto) config.device = DeviceChoice::cpu();
   // The process that it comes from has checked all of it; whoever else sends one is told what is wrong with it.
-  // Of speculation it holds one part alone, which says nothing to the rest.
+  // The rule for guesses is there whoever guesses.
   const AcceptanceRule acceptance = std::exchange(config.speculative_config.acceptance, {});
   QUIRE_RETURN_IF_ERROR(validate(acceptance));
   QUIRE_RETURN_IF_ERROR(validate(config));

@@ -218,6 +218,20 @@ class Heads(unittest.TestCase):
         self.the_layer_guesses(harness.DATA / "e2e/tiny_heads/qwen3_5_mtp", 50_000)
         self.the_layer_guesses(harness.DATA / "e2e/tiny_heads/qwen3_5_mtp.gguf", 50_000)
 
+    # Workers are told how many guesses a plan may hold, for which their states have room.
+    def test_states_in_other_processes(self):
+        model = harness.DATA / "e2e/tiny_heads/qwen3_5_mtp"
+        asked = {"prompt": [10 + j * 7 % 400 for j in range(30)], "max_tokens": 60, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+        tokens = lambda server: server.answer(COMPLETIONS, asked)["choices"][0]["token_ids"]
+        with harness.Server("--skip-tokenizer-init", model=model) as server:
+            expected = tokens(server)
+        config = json.dumps({"method": "suffix", "always": True})
+        for ranks in ("--tensor-parallel-size", "--pipeline-parallel-size"):
+            with harness.Server("--skip-tokenizer-init", "--speculative-config", config, ranks, "2", model=model) as server:
+                for _ in range(2):  # the second time the answer is known
+                    self.assertEqual(tokens(server), expected)
+                self.assertGreater(server.wait_until_idle()["vllm:spec_decode_num_accepted_tokens_total"], 20)
+
     def the_layer_guesses(self, model, least_bytes):
         asked = {"prompt": [3, 17, 44, 9, 21], "max_tokens": 40, "temperature": 0, "deterministic": True, "ignore_eos": True}
         with harness.Server("--skip-tokenizer-init", model=model) as server:

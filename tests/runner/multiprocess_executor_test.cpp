@@ -188,9 +188,18 @@ TEST(WorkerMessages, AnOrderIsReadAsItWasWritten) {
   EXPECT_EQ(on_card.attention_backend, AttentionBackend::kFa3);
   EXPECT_TRUE(on_card.enforce_eager);
   EXPECT_FALSE(on_card.enable_chunked_prefill);
-  // Of speculation it says how guesses are accepted, and no method.
+  // Of speculation it says how guesses are accepted, and how many there may be.
   config.speculative_config = {.method = SpeculativeMethod::kNgram, .num_speculative_tokens = 3};
   config.speculative_config.acceptance = {.method = AcceptanceMethod::kTypical, .posterior_threshold = 0.25};
+  // Whoever guesses, a worker knows how many draft tokens a plan may have beside states.
+  config.speculative_config.method = SpeculativeMethod::kSuffix;
+  config.speculative_config.num_speculative_tokens = 0;
+  EXPECT_EQ(most_state_drafts(decode_order(encode_order(config))->speculative_config), 8);
+  config.speculative_config.num_speculative_tokens = 3;
+  EXPECT_EQ(most_state_drafts(decode_order(encode_order(config))->speculative_config), 3);
+  config.speculative_config.method = SpeculativeMethod::kNone;
+  config.speculative_config.num_speculative_tokens = 0;
+  EXPECT_EQ(most_state_drafts(decode_order(encode_order(config))->speculative_config), 0);
   const auto speculates = decode_order(encode_order(config));
   ASSERT_TRUE(speculates.ok()) << speculates.status().message();
   EXPECT_EQ(speculates->speculative_config.acceptance, config.speculative_config.acceptance);

@@ -52,6 +52,7 @@ class RandomPlans {
       run.samples = flag();
       run.num_candidates = number<int32_t>();
       run.num_draft_tokens = static_cast<int32_t>(below(3));
+      run.num_replayed_tokens = static_cast<int32_t>(below(3));
       return run;
     });
     for (const ScheduledSequence& run : plan.scheduled) {
