@@ -62,10 +62,16 @@ std::string token() {
 
 // MODEL that is no path here: a name, or a mistake.
 Status no_such_path(const std::string& model) {
+  const bool is_plain = model.find_first_of("./\\") == std::string::npos;
+  const std::string as_text =
+      is_plain ? fmt::format(
+                     " If it is text for the default model: quire complete --chat \"{0}\", quire tokenize -t \"{0}\".",
+                     model)
+               : std::string();
   return not_found(
       "there is no file or directory \"{}\". MODEL is a .gguf file, a directory with config.json and safetensors, or "
-      "the name of a model on the Hugging Face Hub (ORG/NAME, ORG/NAME:Q4_K_M).",
-      model);
+      "the name of a model on the Hugging Face Hub (ORG/NAME, ORG/NAME:Q4_K_M).{}",
+      model, as_text);
 }
 
 }  // namespace

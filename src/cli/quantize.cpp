@@ -122,6 +122,7 @@ void add_quantize_command(CLI::App& program, int& exit_code) {
   command->add_option("MODEL", options->model, "A GGUF file, a folder of safetensors, or a name on the Hub")
       ->required();
   command->add_option("OUT", options->out, "The file, or for w4a16 the folder, to write; must not exist")->required();
+  command->add_option("TYPE", options->type, "The same as --type, as llama-quantize has it");
   add_hub_options(*command, options->hub);
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->group("Quantize")->capture_default_str();
@@ -142,7 +143,12 @@ void add_quantize_command(CLI::App& program, int& exit_code) {
       ->group("Quantize");
   command->add_flag("-q,--quiet", options->quiet, "No progress");
   option("--threads", options->engine.threads, "Threads; 0: the cores");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
+  command->callback([options, command, &exit_code] {
+    if (command->count("TYPE") > 0 && command->count("--type") > 0) {
+      throw CLI::ValidationError("TYPE", "two types are given, one of them behind --type (" + options->type + ")");
+    }
+    exit_code = exit_code_of(run(*options));
+  });
 }
 
 }  // namespace quire::cli
