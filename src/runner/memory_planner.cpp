@@ -226,6 +226,17 @@ Status plan_adapters(const EngineConfig& config, const nn::Loader& loader, ops::
   return {};
 }
 
+// A pool of a given size is taken as it is, and its pages as they are first used: what is too much is felt when it
+// fills.
+void warn_of_too_large_pool(ops::Backend& backend, int64_t free_bytes, const MemoryPlan& memory) {
+  const int64_t others = memory.weight_bytes + memory.workspace_bytes + memory.adapter_bytes;
+  if (!backend.computes_in_host_memory() || free_bytes <= 0 || memory.kv_bytes + others <= free_bytes) return;
+  log_warning(
+      "the KV pool may grow to {} beside {} of weights and workspace, and {} of memory are free: the process may be "
+      "ended when it fills. Set --kv-cache-memory-bytes or --num-gpu-blocks-override lower",
+      format_bytes(memory.kv_bytes), format_bytes(others), format_bytes(free_bytes));
+}
+
 // How many blocks there are room for, in both pools.
 void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_bytes, const PlannedModel& planned,
                 MemoryPlan& memory) {
@@ -269,6 +280,7 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
   // Block ids are 32 bits wide.
   memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);
   memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+  warn_of_too_large_pool(backend, free_bytes, memory);
 }
 
 Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
