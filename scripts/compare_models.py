@@ -380,17 +380,27 @@ class Families:
     def granitemoeshared(self):
         return self.granitemoe() | {"shared_intermediate_size": self.one(32, 50)}
 
+    def mamba(self, inner):
+        heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
+        return {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
+                "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
+                "mamba_conv_bias": self.one(True, False), "mamba_proj_bias": self.one(True, False), "mamba_chunk_size": 16}
+
     def granitemoehybrid(self):
         found = self.granitemoe() | {"shared_intermediate_size": self.one(32, 50), "hidden_act": "silu",
                                      "position_embedding_type": self.one("rope", "nope", None)}
-        inner = 2 * found["hidden_size"]
-        heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
         layers = found["num_hidden_layers"]
-        found |= {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
-                  "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
-                  "mamba_conv_bias": self.one(True, False), "mamba_proj_bias": self.one(True, False), "mamba_chunk_size": 16,
-                  "layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
+        found |= self.mamba(2 * found["hidden_size"])
+        found |= {"layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
         return found | self.maybe(0.3, num_local_experts=0)
+
+    def bamba(self):
+        found = self.decoder(own_head_size=self.one(True, False), hidden_act="silu", attention_bias=self.one(True, False),
+                             mlp_bias=self.one(True, False), mamba_expand=self.one(1, 2, 2, 3))
+        found |= {"rope_parameters": self.rotation(partial=self.one(None, 0.25, 0.5, 1.0))}
+        found |= self.mamba(found["mamba_expand"] * found["hidden_size"])
+        found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
+        return found | self.maybe(0.9, attn_layer_indices=[layer for layer in range(found["num_hidden_layers"]) if self.one(True, False)])
 
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),

@@ -47,6 +47,8 @@ FAMILIES = {
                          "mamba_n_groups": 1, "mamba_expand": 2, "embedding_multiplier": 6.0, "residual_multiplier": 0.5,
                          "attention_multiplier": 0.25, "logits_scaling": 4.0, "position_embedding_type": "nope",
                          "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "bamba": {**WHOLE_HEADS, "num_hidden_layers": 4, "attn_layer_indices": [2], "mamba_n_heads": 4, "mamba_d_state": 12,
+              "mamba_n_groups": 2, "mamba_expand": 2, "mamba_proj_bias": True, "rope_parameters": PLAIN},
     # 58 stands for a feed-forward block of 40: two thirds, rounded up.
     "lfm2": {**SHORT_CONVS, "intermediate_size": 58, "block_multiple_of": 8},
     "lfm2_moe": {**SHORT_CONVS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1},

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
+#include "models/bamba.h"
 #include "models/bert.h"
 #include "models/cohere.h"
 #include "models/deepseek.h"
@@ -66,6 +67,7 @@ struct Entry {
 };
 
 constexpr Entry kFamilies[] = {
+    {"BambaForCausalLM", kBambaFamily},
     {"BertForMaskedLM", kBertFamily},
     {"BertForSequenceClassification", as_classifier(kBertFamily)},
     {"BertModel", kBertFamily},

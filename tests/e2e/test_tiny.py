@@ -301,6 +301,12 @@ class GraniteHybrid(Tiny, harness.ServerTest):
     name = "granitemoehybrid"
 
 
+class Bamba(Tiny, harness.ServerTest):
+    """Layers of Mamba and one of attention, half of whose heads rotates."""
+
+    name = "bamba"
+
+
 class Lfm2(Tiny, harness.ServerTest):
     """Three layers with a gated short convolution and one with attention."""
 

@@ -613,6 +613,37 @@ TEST(Families, NomicBertIsReadByItsFirstKeysAndByThoseOfTheReference) {
   EXPECT_THAT(read(config).status().message(), HasSubstr("prenorm"));
 }
 
+TEST(Families, BambasLayersAreMambasButThoseWithAttention) {
+  constexpr std::string_view kBamba = "BambaForCausalLM";
+  boost::json::object config = small(kBamba);
+  config["mamba_n_heads"] = 8;
+  const auto refusal = [&config](std::string_view key, boost::json::value value) {
+    boost::json::object changed = config;
+    changed[key] = std::move(value);
+    return std::string(read(changed).status().message());
+  };
+  const auto all = read(config);
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_THAT(all->recurrent_layers, ElementsAre(true, true, true, true));
+  EXPECT_EQ(all->rope.rotary_dim, 8) << "half of a head";
+  const auto& sizes = std::get<Mamba2Config>(all->family);
+  EXPECT_EQ(sizes.head_dim, 16) << "twice the hidden size over 8 heads";
+  EXPECT_EQ(sizes.state_size, 256);
+  EXPECT_TRUE(sizes.conv_bias);
+  config["attn_layer_indices"] = {1};
+  config["partial_rotary_factor"] = 1;
+  EXPECT_THAT(read(config)->recurrent_layers, ElementsAre(true, false, true, true));
+  EXPECT_EQ(read(config)->rope.rotary_dim, 8) << "a share beside the rope's parameters is not the reference's";
+  config["rope_parameters"] = boost::json::object{{"rope_theta", 1e4}, {"partial_rotary_factor", 0.25}};
+  EXPECT_EQ(read(config)->rope.rotary_dim, 4);
+  EXPECT_THAT(refusal("attn_layer_indices", {1, 4}),
+              HasSubstr("attn_layer_indices has 4, expected integers from 0 to 3"));
+  EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act of layers of Mamba; supported: silu"));
+  EXPECT_THAT(refusal("mamba_d_head", 5), HasSubstr("8 heads of 5 (mamba_n_heads, mamba_d_head)"));
+  EXPECT_THAT(refusal("time_step_limit", {1, 0}), HasSubstr("time_step_limit is [1,0]"));
+  EXPECT_TRUE(read_with(kBamba, "attn_layer_indices", {0, 1, 2, 3})->recurrent_layers.empty());
+}
+
 TEST(Families, Lfm2sRecurrentLayersAreThoseOfItsTypesOrAllButThoseWithAttention) {
   const auto typed = read_with("Lfm2ForCausalLM", "layer_types", {"conv", "full_attention", "conv", "conv"});
   ASSERT_TRUE(typed.ok()) << typed.status().message();
