@@ -402,6 +402,18 @@ class Families:
         found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
         return found | self.maybe(0.9, attn_layer_indices=[layer for layer in range(found["num_hidden_layers"]) if self.one(True, False)])
 
+    def falcon_h1(self):
+        found = self.decoder(own_head_size=self.one(True, False), hidden_act="silu", attention_bias=self.one(True, False),
+                             mlp_bias=self.one(True, False), projectors_bias=self.one(True, False),
+                             mamba_rms_norm=self.one(True, False), mamba_norm_before_gate=self.one(True, False))
+        inner = self.one(None, 32, 64, 96)
+        found |= {"mamba_d_ssm": inner, "mamba_expand": 2} | self.mamba(inner or 2 * found["hidden_size"])
+        found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
+        for key in ("lm_head", "embedding", "key", "attention_in", "attention_out", "ssm_in", "ssm_out"):
+            found |= self.maybe(0.5, **{f"{key}_multiplier": self.one(0.2, 0.9, 1.25, 3.0)})
+        found |= self.maybe(0.7, mlp_multipliers=[self.one(0.5, 1.0, 1.5) for _ in range(2)])
+        return found | self.maybe(0.7, ssm_multipliers=[self.one(0.25, 0.35, 0.5, 1.0, 1.5) for _ in range(5)])
+
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
                             embedding_multiplier=self.one(1.0, 6.0), residual_multiplier=self.one(0.22, 0.5, 1.0),

@@ -49,6 +49,11 @@ FAMILIES = {
                          "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "bamba": {**WHOLE_HEADS, "num_hidden_layers": 4, "attn_layer_indices": [2], "mamba_n_heads": 4, "mamba_d_state": 12,
               "mamba_n_groups": 2, "mamba_expand": 2, "mamba_proj_bias": True, "rope_parameters": PLAIN},
+    "falcon_h1": {**WHOLE_HEADS, "mamba_d_ssm": 48, "mamba_n_heads": 4, "mamba_d_state": 12, "mamba_n_groups": 2,
+                  "mamba_rms_norm": True, "mamba_norm_before_gate": False, "embedding_multiplier": 4.0, "lm_head_multiplier": 0.5,
+                  "key_multiplier": 0.4, "attention_in_multiplier": 1.25, "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.5,
+                  "ssm_out_multiplier": 0.5, "mlp_multipliers": [0.9, 0.6], "ssm_multipliers": [0.35, 0.5, 0.75, 0.5, 1.25],
+                  "rope_parameters": PLAIN},
     # 58 stands for a feed-forward block of 40: two thirds, rounded up.
     "lfm2": {**SHORT_CONVS, "intermediate_size": 58, "block_multiple_of": 8},
     "lfm2_moe": {**SHORT_CONVS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1},

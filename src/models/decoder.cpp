@@ -76,9 +76,19 @@ class Decoder final : public Model {
   std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
     std::vector<nn::KvLayerSpec> specs;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      if (caches_[i] == specs.size()) specs.push_back(layers_[i].kv_layer(dtype));
+      if (caches_[i] != specs.size()) continue;
+      const std::vector<nn::KvLayerSpec> own = layers_[i].kv_layers(dtype);
+      specs.insert(specs.end(), own.begin(), own.end());
     }
     return specs;
+  }
+  std::optional<nn::Range> caches_of(const nn::Range& layers) const override {
+    const auto first_of = [this](int64_t layer) {
+      const auto i = static_cast<size_t>(layer);
+      return static_cast<int64_t>(i < caches_.size() ? caches_[i] : num_caches_);
+    };
+    if (shares_caches_) return std::nullopt;
+    return nn::Range{first_of(layers.first), first_of(layers.end()) - first_of(layers.first)};
   }
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
@@ -91,7 +101,7 @@ class Decoder final : public Model {
     const int64_t mark = step.workspace.mark();
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      layers_[i].run(step, step.batch.layers[caches_[i]], states, normed);
+      layers_[i].run(step, step.batch.layers.subspan(caches_[i], layers_[i].num_caches()), states, normed);
       if (!ends_.empty()) (*ends_[i])(step, states);
     }
     step.workspace.rewind(mark);
@@ -117,7 +127,9 @@ class Decoder final : public Model {
     const size_t index = layers_.size();
     const auto source = caches.empty() ? index : static_cast<size_t>(caches[index]);
     layers_.push_back(std::move(layer));
-    caches_.push_back(source == index ? num_caches_++ : caches_[source]);
+    caches_.push_back(source == index ? num_caches_ : caches_[source]);
+    if (source == index) num_caches_ += layers_.back().num_caches();
+    shares_caches_ = shares_caches_ || source != index;
   }
 
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
@@ -149,8 +161,9 @@ class Decoder final : public Model {
   std::unique_ptr<LayerInputs> layer_inputs_;  // or none
   std::vector<DecoderLayer> layers_;
   std::vector<std::unique_ptr<LayerEnd>> ends_;  // of each layer, or none
-  std::vector<size_t> caches_;                   // of each layer, its place among those of the batch
+  std::vector<size_t> caches_;                   // of each layer, where its own begin among those of the batch
   size_t num_caches_ = 0;
+  bool shares_caches_ = false;
   nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;

@@ -49,6 +49,10 @@ struct DecoderShape {
   // The same for attention, its parameters behind `prefix` "<root>.layers.<i>.". nullptr: nn::Attention.
   std::unique_ptr<nn::SelfAttention> (*attention)(nn::Loader& loader, const std::string& prefix,
                                                   const ModelConfig& config, int32_t layer) = nullptr;
+  // What stands beside attention: it reads the same input, has a cache of its own, and what it gives is added. nullptr:
+  // nothing does.
+  std::unique_ptr<nn::SelfAttention> (*beside_attention)(nn::Loader& loader, const std::string& prefix,
+                                                         const ModelConfig& config, int32_t layer) = nullptr;
   // Behind `prefix` "<root>.layers.<i>." and "<root>." each. nullptr: there are none.
   std::unique_ptr<LayerEnd> (*layer_end)(nn::Loader& loader, const std::string& prefix, const ModelConfig& config,
                                          int32_t layer) = nullptr;

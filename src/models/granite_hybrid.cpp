@@ -97,6 +97,7 @@ Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes) {
   sizes.conv_kernel = static_cast<int32_t>(kernel);
   sizes.conv_bias = reader.has_tensor_that_ends_with(".mamba.conv1d.bias");
   sizes.projection_bias = reader.has_tensor_that_ends_with(".mamba.in_proj.bias");
+  sizes.output_bias = sizes.projection_bias;
   return {};
 }
 

@@ -42,6 +42,7 @@ Status read_mamba(const boost::json::object& config, const ModelConfig& model, i
   sizes.conv_kernel = static_cast<int32_t>(kernel);
   QUIRE_ASSIGN_OR_RETURN(sizes.conv_bias, reader.boolean_or("mamba_conv_bias", true));
   QUIRE_ASSIGN_OR_RETURN(sizes.projection_bias, reader.boolean_or("mamba_proj_bias", false));
+  sizes.output_bias = sizes.projection_bias;
   return read_step_limits(config, sizes);
 }
 

@@ -15,6 +15,7 @@
 #include "models/deepseek.h"
 #include "models/ernie4_5.h"
 #include "models/exaone4.h"
+#include "models/falcon_h1.h"
 #include "models/gemma.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
@@ -79,6 +80,7 @@ constexpr Entry kFamilies[] = {
     {"Ernie4_5ForCausalLM", kErnie45Family},
     {"Ernie4_5_MoeForCausalLM", kErnie45MoeFamily},
     {"Exaone4ForCausalLM", kExaone4Family},
+    {"FalconH1ForCausalLM", kFalconH1Family},
     {"GPT2LMHeadModel", kGpt2Family},
     {"GemmaForCausalLM", kGemmaFamily},
     {"Gemma2ForCausalLM", kGemma2Family},

@@ -307,6 +307,12 @@ class Bamba(Tiny, harness.ServerTest):
     name = "bamba"
 
 
+class FalconH1(Tiny, harness.ServerTest):
+    """Layers of Mamba and attention side by side."""
+
+    name = "falcon_h1"
+
+
 class Lfm2(Tiny, harness.ServerTest):
     """Three layers with a gated short convolution and one with attention."""
 

@@ -644,6 +644,49 @@ TEST(Families, BambasLayersAreMambasButThoseWithAttention) {
   EXPECT_TRUE(read_with(kBamba, "attn_layer_indices", {0, 1, 2, 3})->recurrent_layers.empty());
 }
 
+TEST(Families, FalconH1sLayersHaveBothAStateAndAttention) {
+  boost::json::object config = small("FalconH1ForCausalLM");
+  config["mamba_n_heads"] = 8;
+  const auto refusal = [&config](std::string_view key, boost::json::value value) {
+    boost::json::object changed = config;
+    changed[key] = std::move(value);
+    return std::string(read(changed).status().message());
+  };
+  const auto model = read(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_THAT(model->recurrent_layers, ElementsAre(true, true, true, true));
+  EXPECT_THAT(model->attention_layers, ElementsAre(true, true, true, true));
+  const auto& sizes = std::get<FalconH1Config>(model->family).mamba;
+  EXPECT_EQ(sizes.head_dim, 128) << "1024 numbers where the configuration does not say how many";
+  EXPECT_EQ(sizes.norm, MambaNorm::kNone);
+  EXPECT_THAT(sizes.multipliers, ElementsAre(1, 1, 1, 1, 1));
+
+  config["mamba_d_ssm"] = nullptr;
+  config["mamba_rms_norm"] = true;
+  config["key_multiplier"] = 0.5;
+  config["embedding_multiplier"] = 3;
+  config["lm_head_multiplier"] = 0.25;
+  config["ssm_multipliers"] = {1, 2, 3, 4, 5};
+  config["mlp_multipliers"] = {0.5, 0.75};
+  config["projectors_bias"] = true;
+  const auto scaled = read(config);
+  ASSERT_TRUE(scaled.ok()) << scaled.status().message();
+  const auto& own = std::get<FalconH1Config>(scaled->family);
+  EXPECT_EQ(own.mamba.head_dim, 16) << "twice the hidden size over 8 heads";
+  EXPECT_EQ(own.mamba.norm, MambaNorm::kBeforeGate);
+  EXPECT_TRUE(own.mamba.output_bias);
+  EXPECT_FALSE(own.mamba.projection_bias);
+  EXPECT_THAT(own.mamba.multipliers, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(own.mlp_gate, 0.5);
+  EXPECT_EQ(own.mlp_output, 0.75);
+  EXPECT_EQ(scaled->attention_scale, 0.5 / 4);
+  EXPECT_EQ(scaled->embedding_scale, 3);
+  EXPECT_EQ(scaled->logits_scale, 0.25);
+  EXPECT_THAT(refusal("ssm_multipliers", {1, 2}), HasSubstr("ssm_multipliers has 2 numbers, expected 5"));
+  EXPECT_THAT(refusal("mamba_d_ssm", 100), HasSubstr("makes 100 numbers"));
+  EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act of layers of Mamba; supported: silu"));
+}
+
 TEST(Families, Lfm2sRecurrentLayersAreThoseOfItsTypesOrAllButThoseWithAttention) {
   const auto typed = read_with("Lfm2ForCausalLM", "layer_types", {"conv", "full_attention", "conv", "conv"});
   ASSERT_TRUE(typed.ok()) << typed.status().message();
