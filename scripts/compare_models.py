@@ -414,6 +414,30 @@ class Families:
         found |= self.maybe(0.7, mlp_multipliers=[self.one(0.5, 1.0, 1.5) for _ in range(2)])
         return found | self.maybe(0.7, ssm_multipliers=[self.one(0.25, 0.35, 0.5, 1.0, 1.5) for _ in range(5)])
 
+    def nemotron_h(self):
+        found = self.decoder(layer_norm_epsilon=self.one(1e-6, 1e-5, 1e-3), mlp_hidden_act=self.one("relu2", "relu2", "silu", "gelu"),
+                             mlp_bias=self.one(True, False), use_bias=self.one(True, False), use_conv_bias=self.one(True, False),
+                             tie_word_embeddings=False)
+        layers = self.up_to(6, 1)
+        for key in ("num_hidden_layers", "rms_norm_eps", "rope_parameters", "hidden_act"):
+            del found[key]
+        heads, groups = self.one(2, 4, 8), self.one(1, 2)
+        experts = groups * self.one(2, 4)
+        kept = self.up_to(groups, 1)
+        found |= {"mamba_num_heads": heads, "mamba_head_dim": self.one(4, 8, 16), "ssm_state_size": self.one(8, 16, 33, 128),
+                  "n_groups": self.one(1, 2), "conv_kernel": self.one(2, 4), "chunk_size": 16, "n_routed_experts": experts,
+                  "moe_intermediate_size": self.one(16, 32), "moe_shared_expert_intermediate_size": self.one(24, 40),
+                  "n_group": groups, "topk_group": kept, "num_experts_per_tok": self.up_to(min(kept * experts // groups, 4), 1),
+                  "routed_scaling_factor": self.one(0.7, 1.0, 2.5), "norm_topk_prob": self.one(True, False),
+                  "moe_latent_size": self.one(None, None, 16, 24)}
+        found |= self.maybe(0.3, time_step_min=self.one(0.01, 0.3))
+        kinds = ["linear_attention", "linear_attention", "full_attention", "mlp", "moe"]
+        # A model without anything that remembers would be none of a text.
+        types = [self.one("linear_attention", "full_attention")] + [self.one(*kinds) for _ in range(layers)]
+        self.rng.shuffle(types)
+        return found | self.one({"layers_block_type": types}, {"hybrid_override_pattern": "".join(
+            {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in types)})
+
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
                             embedding_multiplier=self.one(1.0, 6.0), residual_multiplier=self.one(0.22, 0.5, 1.0),

@@ -32,7 +32,8 @@ namespace {
 
 // Where there is no head some exporters leave out the name of the whole.
 std::string root_of(const DecoderShape& shape, const nn::Loader& loader) {
-  const bool bare = !loader.has(std::string(shape.root) + ".embed_tokens.weight") && loader.has("embed_tokens.weight");
+  const std::string embeddings = std::string(shape.embeddings) + ".weight";
+  const bool bare = !loader.has(std::string(shape.root) + "." + embeddings) && loader.has(embeddings);
   return bare ? "" : std::string(shape.root) + ".";
 }
 
@@ -42,24 +43,26 @@ class Decoder final : public Model {
       : config_(config) {
     const std::string root = root_of(shape, loader);
     loader.begin_front();
-    embedding_ = nn::Embedding::of_tokens(loader, root + "embed_tokens.weight", config.vocab_size, config.hidden_size);
+    const std::string embeddings = root + std::string(shape.embeddings);
+    embedding_ = nn::Embedding::of_tokens(loader, embeddings + ".weight", config.vocab_size, config.hidden_size);
     if (shape.layer_inputs != nullptr) layer_inputs_ = shape.layer_inputs(loader, root, config);
-    const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
       const std::string prefix = fmt::format("{}layers.{}.", root, i);
-      add_layer({loader, shape, prefix, config, i}, shape.caches);
+      DecoderShape own = shape;
+      if (shape.of_layer != nullptr) shape.of_layer(config, i, own);
+      add_layer({loader, own, prefix, config, i}, shape.caches);
       if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
-      if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
+      if (!loader.has(fmt::format("{}{}.weight", prefix, first_norm(own)))) break;
     }
     loader.begin_back();
     norm_ = {shape.norm,         loader,          root + std::string(shape.after_layers),
              config.hidden_size, config.norm_eps, config.norm_weight_offset};
     if (uses_vocabulary_head(config)) {
       head_ = {loader,
-               config.tie_word_embeddings ? root + "embed_tokens" : std::string(shape.head),
+               config.tie_word_embeddings ? embeddings : std::string(shape.head),
                config.hidden_size,
                config.vocab_size,
                shape.head_bias,
@@ -122,6 +125,11 @@ class Decoder final : public Model {
   }
 
  private:
+  static std::string_view first_norm(const DecoderShape& shape) {
+    if (!shape.has_attention) return shape.before_mlp;
+    return shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
+  }
+
   // `caches`: as the shape has them.
   void add_layer(DecoderLayer layer, const std::vector<int32_t>& caches) {
     const size_t index = layers_.size();

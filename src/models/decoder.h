@@ -40,6 +40,9 @@ struct DecoderShape {
   std::string_view after_layers = "norm";  // behind "<root>."
   // Both blocks of a layer read the stream as it came in, behind the norm before attention.
   bool parallel = false;
+  // Whether a layer has either; one of them at least.
+  bool has_attention = true;
+  bool has_mlp = true;
   const char* attention_output = "o_proj";
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
   bool sinks = false;  // of attention
@@ -58,10 +61,13 @@ struct DecoderShape {
                                          int32_t layer) = nullptr;
   std::unique_ptr<LayerInputs> (*layer_inputs)(nn::Loader& loader, const std::string& prefix,
                                                const ModelConfig& config) = nullptr;
+  // What of the above is another in this layer. nullptr: nothing.
+  void (*of_layer)(const ModelConfig& config, int32_t layer, DecoderShape& shape) = nullptr;
   // [num_layers]: the layer whose keys and values each reads, itself or one before it that reads its own. Empty:
   // itself.
   std::vector<int32_t> caches = {};
   std::string_view root = "model";
+  std::string_view embeddings = "embed_tokens";  // behind "<root>."
   std::string_view head = "lm_head";
   bool head_bias = false;
   std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model

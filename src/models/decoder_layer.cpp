@@ -17,12 +17,15 @@ DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const 
     return nn::StreamNorm(shape.norm, loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
                           config.norm_weight_offset);
   };
-  before_attention_ = norm(shape.before_attention);
-  attention_ = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
-                                          : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
-                                                                            attention_config(shape, config, index));
-  if (shape.beside_attention != nullptr) beside_attention_ = shape.beside_attention(loader, prefix, config, index);
-  after_attention_ = norm(shape.after_attention);
+  if (shape.has_attention) {
+    before_attention_ = norm(shape.before_attention);
+    attention_ = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
+                                            : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
+                                                                              attention_config(shape, config, index));
+    if (shape.beside_attention != nullptr) beside_attention_ = shape.beside_attention(loader, prefix, config, index);
+    after_attention_ = norm(shape.after_attention);
+  }
+  if (!shape.has_mlp) return;
   before_mlp_ = norm(shape.before_mlp);
   mlp_ = shape.feed_forward != nullptr
              ? shape.feed_forward(loader, prefix, config, index)
@@ -32,7 +35,8 @@ DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const 
 }
 
 std::vector<nn::KvLayerSpec> DecoderLayer::kv_layers(DType dtype) const {
-  std::vector<nn::KvLayerSpec> specs = {attention_->kv_layer(dtype)};
+  std::vector<nn::KvLayerSpec> specs;
+  if (attention_ != nullptr) specs.push_back(attention_->kv_layer(dtype));
   if (beside_attention_ != nullptr) specs.push_back(beside_attention_->kv_layer(dtype));
   return specs;
 }
@@ -49,21 +53,26 @@ void DecoderLayer::attend(const nn::StepContext& step, std::span<const nn::Cache
   step.workspace.rewind(mark);
 }
 
+DType DecoderLayer::input_dtype(const nn::StepContext& step) const {
+  const DType dtype = attention_->input_dtype(step);
+  const bool differs = (parallel_ && mlp_->input_dtype(step) != dtype) ||
+                       (beside_attention_ != nullptr && beside_attention_->input_dtype(step) != dtype);
+  return differs ? DType::kF32 : dtype;
+}
+
 void DecoderLayer::run(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, nn::HiddenStates& states,
                        const ops::View& normed) const {
-  // What stands side by side reads the same numbers, which are floats where the blocks would have them differently.
-  const DType for_mlp = mlp_->input_dtype(step);
-  DType for_attention = attention_->input_dtype(step);
-  const bool differs = (parallel_ && for_attention != for_mlp) ||
-                       (beside_attention_ != nullptr && for_attention != beside_attention_->input_dtype(step));
-  if (differs) for_attention = DType::kF32;
-  ops::View x = enter_block(step, before_attention_, states, normed, residual_scale_, for_attention);
-  attend(step, caches, x, states.delta);
-  leave(step, after_attention_, states);
+  ops::View x;
+  if (attention_ != nullptr) {
+    x = enter_block(step, before_attention_, states, normed, residual_scale_, input_dtype(step));
+    attend(step, caches, x, states.delta);
+    leave(step, after_attention_, states);
+  }
+  if (mlp_ == nullptr) return;
   if (parallel_) {
     states.add_delta(step, residual_scale_);
   } else {
-    x = enter_block(step, before_mlp_, states, normed, residual_scale_, for_mlp);
+    x = enter_block(step, before_mlp_, states, normed, residual_scale_, mlp_->input_dtype(step));
   }
   (*mlp_)(step, x, states.delta);
   leave(step, after_mlp_, states);

@@ -33,6 +33,7 @@
 #include "models/mistral.h"
 #include "models/mixtral.h"
 #include "models/modern_bert.h"
+#include "models/nemotron_h.h"
 #include "models/olmo2.h"
 #include "models/olmoe.h"
 #include "models/opt.h"
@@ -108,6 +109,7 @@ constexpr Entry kFamilies[] = {
     {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},
     {"MistralForCausalLM", kMistralFamily},
+    {"NemotronHForCausalLM", kNemotronHFamily},
     {"OPTForCausalLM", kOptFamily},
     {"Olmo2ForCausalLM", kOlmo2Family},
     {"Olmo3ForCausalLM", kOlmo3Family},

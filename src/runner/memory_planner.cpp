@@ -279,6 +279,11 @@ Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
     if (!held) {
       return unimplemented("pipeline_parallel_size {}: encoders are computed in one stage", planned.stage.count);
     }
+    if (held->count == 0) {
+      return unimplemented(
+          "pipeline_parallel_size {}: stage {} would have layers without a cache alone; give fewer stages",
+          planned.stage.count, planned.stage.index);
+    }
   }
   QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), planned.memory.block_size, held));
   return {};

@@ -141,6 +141,16 @@ struct FalconH1Config {
   double mlp_output = 1;
 };
 
+// The block that a layer of Nemotron-H is.
+enum class NemotronBlock : uint8_t { kMamba, kAttention, kMlp, kExperts };
+
+// What Nemotron-H alone says of itself.
+struct NemotronHConfig {
+  Mamba2Config mamba;
+  std::vector<NemotronBlock> blocks;  // [num_layers]
+  int64_t expert_input_size = 0;      // that inputs of experts are projected to, and outputs back from; 0: they are not
+};
+
 // What LFM2 says of layers that have a gated short convolution in the place of attention.
 struct ShortConvConfig {
   int32_t kernel = 0;  // tokens that it sees
@@ -187,7 +197,7 @@ struct ModelConfig {
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config, DeltaNetConfig, Mamba2Config, FalconH1Config, ShortConvConfig>
+               Gemma4Config, DeltaNetConfig, Mamba2Config, FalconH1Config, NemotronHConfig, ShortConvConfig>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

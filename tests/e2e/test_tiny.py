@@ -313,6 +313,18 @@ class FalconH1(Tiny, harness.ServerTest):
     name = "falcon_h1"
 
 
+class NemotronH(Tiny, harness.ServerTest):
+    """Layers that are one block each: Mamba, attention without positions, feed-forward, experts without gates."""
+
+    name = "nemotron_h"
+
+
+class NemotronHNarrow(Tiny, harness.ServerTest):
+    """Experts that read and write fewer numbers than the stream has."""
+
+    name = "nemotron_h_narrow"
+
+
 class Lfm2(Tiny, harness.ServerTest):
     """Three layers with a gated short convolution and one with attention."""
 

@@ -687,6 +687,52 @@ TEST(Families, FalconH1sLayersHaveBothAStateAndAttention) {
   EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act of layers of Mamba; supported: silu"));
 }
 
+TEST(Families, NemotronHsLayersAreOneBlockEach) {
+  boost::json::object config = small("NemotronHForCausalLM");
+  const auto refusal = [&config](std::string_view key, boost::json::value value) {
+    boost::json::object changed = config;
+    changed[key] = std::move(value);
+    return std::string(read(changed).status().message());
+  };
+  config["hybrid_override_pattern"] = "M-M*E";
+  const auto model = read(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->num_layers, 5) << "the pattern's, whatever num_hidden_layers says";
+  EXPECT_THAT(model->recurrent_layers, ElementsAre(true, false, true, false, false));
+  EXPECT_THAT(model->attention_layers, ElementsAre(false, false, false, true, false));
+  EXPECT_THAT(model->unrotated_layers, ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(model->moe.sparse_layers, ElementsAre(false, false, false, false, true));
+  EXPECT_EQ(model->activation, Activation::kRelu2);
+  EXPECT_FALSE(model->moe.gated);
+  EXPECT_EQ(model->moe.shared_intermediate_size, 7688);
+  const auto& own = std::get<NemotronHConfig>(model->family);
+  EXPECT_EQ(own.mamba.num_groups, 8);
+  EXPECT_EQ(own.mamba.least_step, 0.001);
+  EXPECT_EQ(own.expert_input_size, 0);
+  EXPECT_THAT(refusal("hybrid_override_pattern", "MXM"),
+              HasSubstr("hybrid_override_pattern has 'X' for layer 1, expected M, *, - or E"));
+
+  config["layers_block_type"] = {"mamba", "attention", "moe"};  // which goes before the pattern
+  config["mamba_n_groups"] = 4;
+  config["moe_latent_size"] = 16;
+  const auto listed = read(config);
+  ASSERT_TRUE(listed.ok()) << listed.status().message();
+  EXPECT_THAT(listed->recurrent_layers, ElementsAre(true, false, false));
+  EXPECT_EQ(std::get<NemotronHConfig>(listed->family).mamba.num_groups, 4);
+  EXPECT_EQ(std::get<NemotronHConfig>(listed->family).expert_input_size, 16);
+  EXPECT_THAT(refusal("layers_block_type", {"mamba", "conv"}),
+              HasSubstr("layers_block_type has \"conv\" for layer 1, expected \"linear_attention\""));
+  EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias is true, which the reference ignores"));
+  EXPECT_THAT(refusal("tie_word_embeddings", true), HasSubstr("tie_word_embeddings is true"));
+  EXPECT_THAT(refusal("sliding_window", 8), HasSubstr("sliding_window is 8"));
+  EXPECT_THAT(refusal("time_step_limit", {0.1, 1}),
+              HasSubstr("time_step_limit is [1E-1,1], which the reference ignores"));
+  EXPECT_THAT(refusal("mamba_hidden_act", "gelu"), HasSubstr("mamba_hidden_act is gelu; supported: silu"));
+  EXPECT_THAT(refusal("n_shared_experts", 2), HasSubstr("n_shared_experts is 2; supported: 1"));
+  EXPECT_THAT(refusal("mamba_num_heads", 6), HasSubstr("mamba_num_heads is 6, expected a multiple of the 4 groups"));
+  EXPECT_TRUE(read_with("NemotronHForCausalLM", "hybrid_override_pattern", "*-")->recurrent_layers.empty());
+}
+
 TEST(Families, Lfm2sRecurrentLayersAreThoseOfItsTypesOrAllButThoseWithAttention) {
   const auto typed = read_with("Lfm2ForCausalLM", "layer_types", {"conv", "full_attention", "conv", "conv"});
   ASSERT_TRUE(typed.ok()) << typed.status().message();
