@@ -438,6 +438,17 @@ class Families:
         return found | self.one({"layers_block_type": types}, {"hybrid_override_pattern": "".join(
             {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in types)})
 
+    def olmo_hybrid(self):
+        found = self.decoder(own_head_size=False, hidden_act="silu", attention_bias=self.one(True, False),
+                             linear_allow_neg_eigval=self.one(True, False))
+        heads, layers = self.one(1, 2, 4), found["num_hidden_layers"] + 1
+        types = ["linear_attention", "full_attention"] + [self.one("linear_attention", "full_attention") for _ in range(layers - 2)]
+        self.rng.shuffle(types)
+        found |= {"num_hidden_layers": layers, "layer_types": types, "linear_num_key_heads": heads, "linear_num_value_heads": heads,
+                  "linear_conv_kernel_dim": self.one(2, 4), "rms_norm_eps": self.one(1e-6, 1e-3)}
+        found |= self.maybe(0.7, linear_key_head_dim=self.one(8, 12, 32)) | self.maybe(0.7, linear_value_head_dim=self.one(8, 12, 32))
+        return found | self.maybe(0.6, rope_parameters={"rope_type": "default", "rope_theta": None})
+
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
                             embedding_multiplier=self.one(1.0, 6.0), residual_multiplier=self.one(0.22, 0.5, 1.0),

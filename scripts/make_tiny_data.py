@@ -62,6 +62,8 @@ FAMILIES = {
                           "ssm_state_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                           "moe_shared_expert_intermediate_size": 20, "moe_latent_size": 16, "mlp_bias": True, "use_bias": True,
                           "num_hidden_layers": None},
+    "olmo_hybrid": {**{key: value for key, value in DELTA_NETS.items() if key != "rope_parameters"}, **WHOLE_HEADS,
+                    "linear_num_key_heads": 4, "linear_value_head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": None}},
     # 58 stands for a feed-forward block of 40: two thirds, rounded up.
     "lfm2": {**SHORT_CONVS, "intermediate_size": 58, "block_multiple_of": 8},
     "lfm2_moe": {**SHORT_CONVS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1},

@@ -35,6 +35,7 @@
 #include "models/modern_bert.h"
 #include "models/nemotron_h.h"
 #include "models/olmo2.h"
+#include "models/olmo_hybrid.h"
 #include "models/olmoe.h"
 #include "models/opt.h"
 #include "models/phi.h"
@@ -113,6 +114,7 @@ constexpr Entry kFamilies[] = {
     {"OPTForCausalLM", kOptFamily},
     {"Olmo2ForCausalLM", kOlmo2Family},
     {"Olmo3ForCausalLM", kOlmo3Family},
+    {"OlmoHybridForCausalLM", kOlmoHybridFamily},
     {"OlmoeForCausalLM", kOlmoeFamily},
     {"PhiForCausalLM", kPhiFamily},
     {"Phi3ForCausalLM", kPhi3Family},

@@ -104,6 +104,7 @@ struct DeltaNetConfig {
   int32_t key_head_dim = 0;
   int32_t value_head_dim = 0;
   int32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  double most_update = 1;   // 2: states may turn around (Grazzi et al., 2025)
   // Value heads of one key head are num_key_heads apart, as GGUF files have them; else neighbours.
   bool heads_in_turns = false;
 };

@@ -325,6 +325,12 @@ class NemotronHNarrow(Tiny, harness.ServerTest):
     name = "nemotron_h_narrow"
 
 
+class OlmoHybrid(Tiny, harness.ServerTest):
+    """Layers with a delta net and norms before the blocks, one with attention and norms after them."""
+
+    name = "olmo_hybrid"
+
+
 class Lfm2(Tiny, harness.ServerTest):
     """Three layers with a gated short convolution and one with attention."""
 

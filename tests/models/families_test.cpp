@@ -733,6 +733,30 @@ TEST(Families, NemotronHsLayersAreOneBlockEach) {
   EXPECT_TRUE(read_with("NemotronHForCausalLM", "hybrid_override_pattern", "*-")->recurrent_layers.empty());
 }
 
+TEST(Families, OlmoHybridsAttentionRotatesWhereThereIsABaseFrequency) {
+  constexpr std::string_view kOlmo = "OlmoHybridForCausalLM";
+  const auto model = read(small(kOlmo));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_THAT(model->recurrent_layers, ElementsAre(true, true, true, false));
+  EXPECT_TRUE(model->unrotated_layers.empty());
+  const auto& sizes = std::get<DeltaNetConfig>(model->family);
+  EXPECT_EQ(sizes.num_key_heads, 4);
+  EXPECT_EQ(sizes.key_head_dim, 12) << "three quarters of the hidden size over the heads";
+  EXPECT_EQ(sizes.value_head_dim, 24);
+  EXPECT_EQ(sizes.most_update, 2);
+  EXPECT_EQ(std::get<DeltaNetConfig>(read_with(kOlmo, "linear_allow_neg_eigval", false)->family).most_update, 1);
+  EXPECT_EQ(std::get<DeltaNetConfig>(read_with(kOlmo, "linear_key_head_dim", 20)->family).value_head_dim, 40);
+  EXPECT_EQ(read_with(kOlmo, "rope_theta", nullptr)->unrotated_layers.size(), 4u);
+  const boost::json::object none{{"rope_type", "default"}, {"rope_theta", nullptr}};
+  EXPECT_EQ(read_with(kOlmo, "rope_parameters", none)->unrotated_layers.size(), 4u);
+  const boost::json::object some{{"rope_type", "default"}, {"rope_theta", 5e5}};
+  EXPECT_EQ(read_with(kOlmo, "rope_parameters", some)->rope.theta, 5e5);
+  EXPECT_THAT(read_with(kOlmo, "num_hidden_layers", 2)->recurrent_layers, ElementsAre(true, false));
+  EXPECT_THAT(read_with(kOlmo, "linear_num_value_heads", 8).status().message(),
+              HasSubstr("linear_num_value_heads=8 and linear_num_key_heads=4; supported: as many of both"));
+  EXPECT_THAT(read_with(kOlmo, "hidden_act", "gelu").status().message(), HasSubstr("hidden_act of layers with linear"));
+}
+
 TEST(Families, Lfm2sRecurrentLayersAreThoseOfItsTypesOrAllButThoseWithAttention) {
   const auto typed = read_with("Lfm2ForCausalLM", "layer_types", {"conv", "full_attention", "conv", "conv"});
   ASSERT_TRUE(typed.ok()) << typed.status().message();

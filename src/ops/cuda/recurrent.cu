@@ -139,8 +139,9 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
         remembered = sum_of_parts(remembered) * fade;
       }
       const float value = has_column ? args.values[token * args.token_stride + head * args.value_dim + column] : 0.0f;
-      const float gain =
-          args.updates == nullptr ? step : 1.0f / (1.0f + expf(-args.updates[token * args.gate_stride + head]));
+      const float gain = args.updates == nullptr
+                             ? step
+                             : args.most_update / (1.0f + expf(-args.updates[token * args.gate_stride + head]));
       const float correction = gain * (value - remembered);
       float out = 0;
 #pragma unroll
