@@ -83,9 +83,14 @@ Result<ModelConfig> read_olmo_hybrid_config(const boost::json::object& config, c
                        .conv_kernel = 4};
   QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim,
                          reader.integer_or("linear_key_head_dim", usual.key_head_dim, 1, ops::kMostRecurrenceKeyDim));
-  usual.value_head_dim = static_cast<int32_t>(2 * key_dim);
+  usual.value_head_dim = static_cast<int32_t>(std::min(2 * key_dim, kMostHeadDim));
   QUIRE_RETURN_IF_ERROR(read_delta_net(config, usual, out));
   auto& sizes = std::get<DeltaNetConfig>(out.family);
+  if (sizes.key_head_dim < 1 || sizes.key_head_dim > ops::kMostRecurrenceKeyDim) {
+    return invalid_argument(
+        "config: linear_key_head_dim is {}, three quarters of hidden_size over linear_num_key_heads, expected 1 to {}",
+        sizes.key_head_dim, ops::kMostRecurrenceKeyDim);
+  }
   if (sizes.num_key_heads != sizes.num_value_heads) {
     return unimplemented("config: linear_num_value_heads={} and linear_num_key_heads={}; supported: as many of both",
                          sizes.num_value_heads, sizes.num_key_heads);
