@@ -380,17 +380,74 @@ class Families:
     def granitemoeshared(self):
         return self.granitemoe() | {"shared_intermediate_size": self.one(32, 50)}
 
+    def mamba(self, inner):
+        heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
+        return {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
+                "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
+                "mamba_conv_bias": self.one(True, False), "mamba_proj_bias": self.one(True, False), "mamba_chunk_size": 16}
+
     def granitemoehybrid(self):
         found = self.granitemoe() | {"shared_intermediate_size": self.one(32, 50), "hidden_act": "silu",
                                      "position_embedding_type": self.one("rope", "nope", None)}
-        inner = 2 * found["hidden_size"]
-        heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
         layers = found["num_hidden_layers"]
-        found |= {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
-                  "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
-                  "mamba_conv_bias": self.one(True, False), "mamba_proj_bias": self.one(True, False), "mamba_chunk_size": 16,
-                  "layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
+        found |= self.mamba(2 * found["hidden_size"])
+        found |= {"layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
         return found | self.maybe(0.3, num_local_experts=0)
+
+    def bamba(self):
+        found = self.decoder(own_head_size=self.one(True, False), hidden_act="silu", attention_bias=self.one(True, False),
+                             mlp_bias=self.one(True, False), mamba_expand=self.one(1, 2, 2, 3))
+        found |= {"rope_parameters": self.rotation(partial=self.one(None, 0.25, 0.5, 1.0))}
+        found |= self.mamba(found["mamba_expand"] * found["hidden_size"])
+        found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
+        return found | self.maybe(0.9, attn_layer_indices=[layer for layer in range(found["num_hidden_layers"]) if self.one(True, False)])
+
+    def falcon_h1(self):
+        found = self.decoder(own_head_size=self.one(True, False), hidden_act="silu", attention_bias=self.one(True, False),
+                             mlp_bias=self.one(True, False), projectors_bias=self.one(True, False),
+                             mamba_rms_norm=self.one(True, False), mamba_norm_before_gate=self.one(True, False))
+        inner = self.one(None, 32, 64, 96)
+        found |= {"mamba_d_ssm": inner, "mamba_expand": 2} | self.mamba(inner or 2 * found["hidden_size"])
+        found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
+        for key in ("lm_head", "embedding", "key", "attention_in", "attention_out", "ssm_in", "ssm_out"):
+            found |= self.maybe(0.5, **{f"{key}_multiplier": self.one(0.2, 0.9, 1.25, 3.0)})
+        found |= self.maybe(0.7, mlp_multipliers=[self.one(0.5, 1.0, 1.5) for _ in range(2)])
+        return found | self.maybe(0.7, ssm_multipliers=[self.one(0.25, 0.35, 0.5, 1.0, 1.5) for _ in range(5)])
+
+    def nemotron_h(self):
+        found = self.decoder(layer_norm_epsilon=self.one(1e-6, 1e-5, 1e-3), mlp_hidden_act=self.one("relu2", "relu2", "silu", "gelu"),
+                             mlp_bias=self.one(True, False), use_bias=self.one(True, False), use_conv_bias=self.one(True, False),
+                             tie_word_embeddings=False)
+        layers = self.up_to(6, 1)
+        for key in ("num_hidden_layers", "rms_norm_eps", "rope_parameters", "hidden_act"):
+            del found[key]
+        heads, groups = self.one(2, 4, 8), self.one(1, 2)
+        experts = groups * self.one(2, 4)
+        kept = self.up_to(groups, 1)
+        found |= {"mamba_num_heads": heads, "mamba_head_dim": self.one(4, 8, 16), "ssm_state_size": self.one(8, 16, 33, 128),
+                  "n_groups": self.one(1, 2), "conv_kernel": self.one(2, 4), "chunk_size": 16, "n_routed_experts": experts,
+                  "moe_intermediate_size": self.one(16, 32), "moe_shared_expert_intermediate_size": self.one(24, 40),
+                  "n_group": groups, "topk_group": kept, "num_experts_per_tok": self.up_to(min(kept * experts // groups, 4), 1),
+                  "routed_scaling_factor": self.one(0.7, 1.0, 2.5), "norm_topk_prob": self.one(True, False),
+                  "moe_latent_size": self.one(None, None, 16, 24)}
+        found |= self.maybe(0.3, time_step_min=self.one(0.01, 0.3))
+        kinds = ["linear_attention", "linear_attention", "full_attention", "mlp", "moe"]
+        # A model without anything that remembers would be none of a text.
+        types = [self.one("linear_attention", "full_attention")] + [self.one(*kinds) for _ in range(layers)]
+        self.rng.shuffle(types)
+        return found | self.one({"layers_block_type": types}, {"hybrid_override_pattern": "".join(
+            {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in types)})
+
+    def olmo_hybrid(self):
+        found = self.decoder(own_head_size=False, hidden_act="silu", attention_bias=self.one(True, False),
+                             linear_allow_neg_eigval=self.one(True, False))
+        heads, layers = self.one(1, 2, 4), found["num_hidden_layers"] + 1
+        types = ["linear_attention", "full_attention"] + [self.one("linear_attention", "full_attention") for _ in range(layers - 2)]
+        self.rng.shuffle(types)
+        found |= {"num_hidden_layers": layers, "layer_types": types, "linear_num_key_heads": heads, "linear_num_value_heads": heads,
+                  "linear_conv_kernel_dim": self.one(2, 4), "rms_norm_eps": self.one(1e-6, 1e-3)}
+        found |= self.maybe(0.7, linear_key_head_dim=self.one(8, 12, 32)) | self.maybe(0.7, linear_value_head_dim=self.one(8, 12, 32))
+        return found | self.maybe(0.6, rope_parameters={"rope_type": "default", "rope_theta": None})
 
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),

@@ -41,7 +41,7 @@ JITTERS = 3
 MOST = 0.8  # of the tokens: where inputs are rounded, what is wrong for all is wrong for these
 ONE_STEP = 0.02  # of what rounding moves on the average: less is a number here and there that fell to the other side
 NOT_CODED = re.compile(
-    r"(embed_\w+|wte|wpe|norm\w*|mlp\.gate|block_sparse_moe\.gate|router|shared_expert_gate)\.weight$"
+    r"(embed_\w+|embeddings|wte|wpe|norm\w*|mlp\.gate|mixer\.gate|block_sparse_moe\.gate|router|shared_expert_gate)\.weight$"
 )
 EXPERT = re.compile(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w3|gate_proj|up_proj|w2|down_proj)$")
 # What quire is to refuse, and what its sentence has to name.

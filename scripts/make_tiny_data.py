@@ -47,6 +47,23 @@ FAMILIES = {
                          "mamba_n_groups": 1, "mamba_expand": 2, "embedding_multiplier": 6.0, "residual_multiplier": 0.5,
                          "attention_multiplier": 0.25, "logits_scaling": 4.0, "position_embedding_type": "nope",
                          "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "bamba": {**WHOLE_HEADS, "num_hidden_layers": 4, "attn_layer_indices": [2], "mamba_n_heads": 4, "mamba_d_state": 12,
+              "mamba_n_groups": 2, "mamba_expand": 2, "mamba_proj_bias": True, "rope_parameters": PLAIN},
+    "falcon_h1": {**WHOLE_HEADS, "mamba_d_ssm": 48, "mamba_n_heads": 4, "mamba_d_state": 12, "mamba_n_groups": 2,
+                  "mamba_rms_norm": True, "mamba_norm_before_gate": False, "embedding_multiplier": 4.0, "lm_head_multiplier": 0.5,
+                  "key_multiplier": 0.4, "attention_in_multiplier": 1.25, "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.5,
+                  "ssm_out_multiplier": 0.5, "mlp_multipliers": [0.9, 0.6], "ssm_multipliers": [0.35, 0.5, 0.75, 0.5, 1.25],
+                  "rope_parameters": PLAIN},
+    "nemotron_h": {"layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention", "moe"],
+                   "mamba_num_heads": 4, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 12, "n_routed_experts": 6,
+                   "num_experts_per_tok": 2, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 20, "n_group": 2,
+                   "routed_scaling_factor": 1.5, "num_hidden_layers": None},
+    "nemotron_h_narrow": {"hybrid_override_pattern": "ME*", "mamba_num_heads": 4, "mamba_head_dim": 8, "n_groups": 1,
+                          "ssm_state_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                          "moe_shared_expert_intermediate_size": 20, "moe_latent_size": 16, "mlp_bias": True, "use_bias": True,
+                          "num_hidden_layers": None},
+    "olmo_hybrid": {**{key: value for key, value in DELTA_NETS.items() if key != "rope_parameters"}, **WHOLE_HEADS,
+                    "linear_num_key_heads": 4, "linear_value_head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": None}},
     # 58 stands for a feed-forward block of 40: two thirds, rounded up.
     "lfm2": {**SHORT_CONVS, "intermediate_size": 58, "block_multiple_of": 8},
     "lfm2_moe": {**SHORT_CONVS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1},
@@ -93,7 +110,7 @@ FAMILIES = {
 GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
 LFM2S = {"lfm2", "lfm2_moe"}
 CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-           "stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
+           "nemotron_h_narrow": "nemotron_h", "stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
 ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
                  "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",

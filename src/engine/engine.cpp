@@ -47,8 +47,10 @@ double tokens_per_position(const ModelConfig& model) {
   const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;
   const auto hidden = static_cast<double>(model.hidden_size);
   const double weights = hidden * (2 * heads + 2 * kv_heads + 3 * static_cast<double>(model.intermediate_size));
-  const auto windowed = std::ranges::count_if(model.layer_windows, [](int32_t window) { return window > 0; }) +
-                        std::ranges::count(model.recurrent_layers, true);
+  const auto without_attention = model.attention_layers.empty() ? std::ranges::count(model.recurrent_layers, true)
+                                                                : std::ranges::count(model.attention_layers, false);
+  const auto windowed =
+      std::ranges::count_if(model.layer_windows, [](int32_t window) { return window > 0; }) + without_attention;
   const double unbounded = 1 - static_cast<double>(windowed) / std::max(model.num_layers, 1);
   return weights > 0 ? unbounded * 2 * heads / weights : 0;
 }

@@ -123,6 +123,7 @@ Result<Activation> parse_activation(std::string_view name) {
       {"gelu_python_tanh", Activation::kGeluTanh},
       {"quick_gelu", Activation::kQuickGelu},
       {"relu", Activation::kRelu},
+      {"relu2", Activation::kRelu2},
   };
   std::string known;
   for (const Choice& choice : kChoices) {

@@ -32,7 +32,8 @@ namespace {
 
 // Where there is no head some exporters leave out the name of the whole.
 std::string root_of(const DecoderShape& shape, const nn::Loader& loader) {
-  const bool bare = !loader.has(std::string(shape.root) + ".embed_tokens.weight") && loader.has("embed_tokens.weight");
+  const std::string embeddings = std::string(shape.embeddings) + ".weight";
+  const bool bare = !loader.has(std::string(shape.root) + "." + embeddings) && loader.has(embeddings);
   return bare ? "" : std::string(shape.root) + ".";
 }
 
@@ -42,24 +43,26 @@ class Decoder final : public Model {
       : config_(config) {
     const std::string root = root_of(shape, loader);
     loader.begin_front();
-    embedding_ = nn::Embedding::of_tokens(loader, root + "embed_tokens.weight", config.vocab_size, config.hidden_size);
+    const std::string embeddings = root + std::string(shape.embeddings);
+    embedding_ = nn::Embedding::of_tokens(loader, embeddings + ".weight", config.vocab_size, config.hidden_size);
     if (shape.layer_inputs != nullptr) layer_inputs_ = shape.layer_inputs(loader, root, config);
-    const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
       const std::string prefix = fmt::format("{}layers.{}.", root, i);
-      add_layer({loader, shape, prefix, config, i}, shape.caches);
+      DecoderShape own = shape;
+      if (shape.of_layer != nullptr) shape.of_layer(config, i, own);
+      add_layer({loader, own, prefix, config, i}, shape.caches);
       if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
-      if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
+      if (!loader.has(fmt::format("{}{}.weight", prefix, first_norm(own)))) break;
     }
     loader.begin_back();
     norm_ = {shape.norm,         loader,          root + std::string(shape.after_layers),
              config.hidden_size, config.norm_eps, config.norm_weight_offset};
     if (uses_vocabulary_head(config)) {
       head_ = {loader,
-               config.tie_word_embeddings ? root + "embed_tokens" : std::string(shape.head),
+               config.tie_word_embeddings ? embeddings : std::string(shape.head),
                config.hidden_size,
                config.vocab_size,
                shape.head_bias,
@@ -76,9 +79,19 @@ class Decoder final : public Model {
   std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
     std::vector<nn::KvLayerSpec> specs;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      if (caches_[i] == specs.size()) specs.push_back(layers_[i].kv_layer(dtype));
+      if (caches_[i] != specs.size()) continue;
+      const std::vector<nn::KvLayerSpec> own = layers_[i].kv_layers(dtype);
+      specs.insert(specs.end(), own.begin(), own.end());
     }
     return specs;
+  }
+  std::optional<nn::Range> caches_of(const nn::Range& layers) const override {
+    const auto first_of = [this](int64_t layer) {
+      const auto i = static_cast<size_t>(layer);
+      return static_cast<int64_t>(i < caches_.size() ? caches_[i] : num_caches_);
+    };
+    if (shares_caches_) return std::nullopt;
+    return nn::Range{first_of(layers.first), first_of(layers.end()) - first_of(layers.first)};
   }
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
@@ -91,7 +104,7 @@ class Decoder final : public Model {
     const int64_t mark = step.workspace.mark();
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      layers_[i].run(step, step.batch.layers[caches_[i]], states, normed);
+      layers_[i].run(step, step.batch.layers.subspan(caches_[i], layers_[i].num_caches()), states, normed);
       if (!ends_.empty()) (*ends_[i])(step, states);
     }
     step.workspace.rewind(mark);
@@ -112,12 +125,19 @@ class Decoder final : public Model {
   }
 
  private:
+  static std::string_view first_norm(const DecoderShape& shape) {
+    if (!shape.has_attention) return shape.before_mlp;
+    return shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
+  }
+
   // `caches`: as the shape has them.
   void add_layer(DecoderLayer layer, const std::vector<int32_t>& caches) {
     const size_t index = layers_.size();
     const auto source = caches.empty() ? index : static_cast<size_t>(caches[index]);
     layers_.push_back(std::move(layer));
-    caches_.push_back(source == index ? num_caches_++ : caches_[source]);
+    caches_.push_back(source == index ? num_caches_ : caches_[source]);
+    if (source == index) num_caches_ += layers_.back().num_caches();
+    shares_caches_ = shares_caches_ || source != index;
   }
 
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
@@ -149,8 +169,9 @@ class Decoder final : public Model {
   std::unique_ptr<LayerInputs> layer_inputs_;  // or none
   std::vector<DecoderLayer> layers_;
   std::vector<std::unique_ptr<LayerEnd>> ends_;  // of each layer, or none
-  std::vector<size_t> caches_;                   // of each layer, its place among those of the batch
+  std::vector<size_t> caches_;                   // of each layer, where its own begin among those of the batch
   size_t num_caches_ = 0;
+  bool shares_caches_ = false;
   nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;

@@ -40,6 +40,9 @@ struct DecoderShape {
   std::string_view after_layers = "norm";  // behind "<root>."
   // Both blocks of a layer read the stream as it came in, behind the norm before attention.
   bool parallel = false;
+  // Whether a layer has either; one of them at least.
+  bool has_attention = true;
+  bool has_mlp = true;
   const char* attention_output = "o_proj";
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
   bool sinks = false;  // of attention
@@ -49,15 +52,22 @@ struct DecoderShape {
   // The same for attention, its parameters behind `prefix` "<root>.layers.<i>.". nullptr: nn::Attention.
   std::unique_ptr<nn::SelfAttention> (*attention)(nn::Loader& loader, const std::string& prefix,
                                                   const ModelConfig& config, int32_t layer) = nullptr;
+  // What stands beside attention: it reads the same input, has a cache of its own, and what it gives is added. nullptr:
+  // nothing does.
+  std::unique_ptr<nn::SelfAttention> (*beside_attention)(nn::Loader& loader, const std::string& prefix,
+                                                         const ModelConfig& config, int32_t layer) = nullptr;
   // Behind `prefix` "<root>.layers.<i>." and "<root>." each. nullptr: there are none.
   std::unique_ptr<LayerEnd> (*layer_end)(nn::Loader& loader, const std::string& prefix, const ModelConfig& config,
                                          int32_t layer) = nullptr;
   std::unique_ptr<LayerInputs> (*layer_inputs)(nn::Loader& loader, const std::string& prefix,
                                                const ModelConfig& config) = nullptr;
+  // What of the above is another in this layer. nullptr: nothing.
+  void (*of_layer)(const ModelConfig& config, int32_t layer, DecoderShape& shape) = nullptr;
   // [num_layers]: the layer whose keys and values each reads, itself or one before it that reads its own. Empty:
   // itself.
   std::vector<int32_t> caches = {};
   std::string_view root = "model";
+  std::string_view embeddings = "embed_tokens";  // behind "<root>."
   std::string_view head = "lm_head";
   bool head_bias = false;
   std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model

@@ -17,11 +17,15 @@ DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const 
     return nn::StreamNorm(shape.norm, loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
                           config.norm_weight_offset);
   };
-  before_attention_ = norm(shape.before_attention);
-  attention_ = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
-                                          : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
-                                                                            attention_config(shape, config, index));
-  after_attention_ = norm(shape.after_attention);
+  if (shape.has_attention) {
+    before_attention_ = norm(shape.before_attention);
+    attention_ = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
+                                            : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
+                                                                              attention_config(shape, config, index));
+    if (shape.beside_attention != nullptr) beside_attention_ = shape.beside_attention(loader, prefix, config, index);
+    after_attention_ = norm(shape.after_attention);
+  }
+  if (!shape.has_mlp) return;
   before_mlp_ = norm(shape.before_mlp);
   mlp_ = shape.feed_forward != nullptr
              ? shape.feed_forward(loader, prefix, config, index)
@@ -30,19 +34,45 @@ DecoderLayer::DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const 
   after_mlp_ = norm(shape.after_mlp);
 }
 
-void DecoderLayer::run(const nn::StepContext& step, const nn::CacheLayer& cache, nn::HiddenStates& states,
+std::vector<nn::KvLayerSpec> DecoderLayer::kv_layers(DType dtype) const {
+  std::vector<nn::KvLayerSpec> specs;
+  if (attention_ != nullptr) specs.push_back(attention_->kv_layer(dtype));
+  if (beside_attention_ != nullptr) specs.push_back(beside_attention_->kv_layer(dtype));
+  return specs;
+}
+
+void DecoderLayer::attend(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, const ops::ConstView& x,
+                          const ops::View& out) const {
+  (*attention_)(step, caches[0], *rotary_, x, out);
+  if (beside_attention_ == nullptr) return;
+  const int64_t mark = step.workspace.mark();
+  const ops::View other = step.workspace.take(out.num_rows, out.num_columns);
+  (*beside_attention_)(step, caches[1], *rotary_, x, other);
+  step(ops::AddArgs{
+      .hidden = out.floats(), .delta = other.floats(), .num_tokens = out.num_rows, .size = out.num_columns});
+  step.workspace.rewind(mark);
+}
+
+DType DecoderLayer::input_dtype(const nn::StepContext& step) const {
+  const DType dtype = attention_->input_dtype(step);
+  const bool differs = (parallel_ && mlp_->input_dtype(step) != dtype) ||
+                       (beside_attention_ != nullptr && beside_attention_->input_dtype(step) != dtype);
+  return differs ? DType::kF32 : dtype;
+}
+
+void DecoderLayer::run(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, nn::HiddenStates& states,
                        const ops::View& normed) const {
-  // Parallel blocks read the same numbers, which are floats where the blocks would have them differently.
-  const DType for_mlp = mlp_->input_dtype(step);
-  DType for_attention = attention_->input_dtype(step);
-  if (parallel_ && for_attention != for_mlp) for_attention = DType::kF32;
-  ops::View x = enter_block(step, before_attention_, states, normed, residual_scale_, for_attention);
-  (*attention_)(step, cache, *rotary_, x, states.delta);
-  leave(step, after_attention_, states);
+  ops::View x;
+  if (attention_ != nullptr) {
+    x = enter_block(step, before_attention_, states, normed, residual_scale_, input_dtype(step));
+    attend(step, caches, x, states.delta);
+    leave(step, after_attention_, states);
+  }
+  if (mlp_ == nullptr) return;
   if (parallel_) {
     states.add_delta(step, residual_scale_);
   } else {
-    x = enter_block(step, before_mlp_, states, normed, residual_scale_, for_mlp);
+    x = enter_block(step, before_mlp_, states, normed, residual_scale_, mlp_->input_dtype(step));
   }
   (*mlp_)(step, x, states.delta);
   leave(step, after_mlp_, states);

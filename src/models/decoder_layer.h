@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "models/decoder.h"
 #include "nn/hidden_states.h"
@@ -26,20 +28,27 @@ class DecoderLayer {
 
   // REQUIRES: before each run; outlives it.
   void use_rotary(const nn::Rotary* rotary) { rotary_ = rotary; }
-  nn::KvLayerSpec kv_layer(DType dtype) const { return attention_->kv_layer(dtype); }
-  // normed: scratch, floats [num_tokens, hidden_size]. What the last block adds, or of parallel ones both, is left
-  // pending.
-  void run(const nn::StepContext& step, const nn::CacheLayer& cache, nn::HiddenStates& states,
+  // What it caches: of attention, then of what stands beside it.
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const;
+  size_t num_caches() const { return (attention_ != nullptr ? 1 : 0) + (beside_attention_ != nullptr ? 1 : 0); }
+  // caches: [num_caches()]. normed: scratch, floats [num_tokens, hidden_size]. What the last block adds, or of parallel
+  // ones both, is left pending.
+  void run(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, nn::HiddenStates& states,
            const ops::View& normed) const;
 
  private:
+  void attend(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, const ops::ConstView& x,
+              const ops::View& out) const;
+  // What stands side by side reads the same numbers, which are floats where it would have them differently.
+  DType input_dtype(const nn::StepContext& step) const;
   static void leave(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states);
 
   nn::StreamNorm before_attention_;
-  std::unique_ptr<nn::SelfAttention> attention_;
+  std::unique_ptr<nn::SelfAttention> attention_;         // or none
+  std::unique_ptr<nn::SelfAttention> beside_attention_;  // or none
   nn::StreamNorm after_attention_;
   nn::StreamNorm before_mlp_;
-  std::unique_ptr<nn::FeedForward> mlp_;
+  std::unique_ptr<nn::FeedForward> mlp_;  // or none
   nn::StreamNorm after_mlp_;
   bool parallel_ = false;
   float residual_scale_ = 1;

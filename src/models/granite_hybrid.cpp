@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <string_view>
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/gguf_reader.h"
 #include "models/granite.h"
+#include "models/mamba_family.h"
 #include "models/moe_family.h"
-#include "nn/mamba2.h"
 
 namespace quire::models {
 namespace {
@@ -62,17 +60,6 @@ std::unique_ptr<nn::FeedForward> experts_and_dense(nn::Loader& loader, const std
   return std::make_unique<ExpertsAndDense>(loader, prefix, config, layer);
 }
 
-std::unique_ptr<nn::SelfAttention> mamba_or_attention(nn::Loader& loader, const std::string& prefix,
-                                                      const ModelConfig& config, int32_t layer) {
-  if (config.recurrent_layers.empty() || !config.recurrent_layers[static_cast<size_t>(layer)]) {
-    return std::make_unique<nn::Attention>(loader, prefix + "self_attn", attention_config({}, config, layer));
-  }
-  return std::make_unique<nn::Mamba2>(loader, prefix + "mamba",
-                                      nn::Mamba2Options{.sizes = std::get<Mamba2Config>(config.family),
-                                                        .hidden_size = config.hidden_size,
-                                                        .norm_eps = config.norm_eps});
-}
-
 // "layer_types", or by its older name: "mamba" or "linear_attention", "attention" or "full_attention". All are Mamba's
 // where there is no list.
 Status read_mamba_layers(const boost::json::object& config, ModelConfig& out) {
@@ -90,57 +77,7 @@ Status read_mamba_layers(const boost::json::object& config, ModelConfig& out) {
   return {};
 }
 
-Status read_step_limits(const boost::json::object& config, Mamba2Config& sizes) {
-  const boost::json::value* found = config.if_contains("time_step_limit");
-  if (found == nullptr || found->is_null()) return {};
-  const boost::json::array* limits = found->if_array();
-  // Infinity is written as a number that JSON has not, as text, or as null.
-  const auto number = [](const boost::json::value& value) {
-    return value.is_number() ? value.to_number<double>() : std::numeric_limits<double>::infinity();
-  };
-  if (limits == nullptr || limits->size() != 2 || !limits->front().is_number() || number(limits->front()) < 0 ||
-      number(limits->back()) < number(limits->front())) {
-    return invalid_argument(
-        "config: time_step_limit is {}, expected two numbers, the first at least 0 and at most the second",
-        boost::json::serialize(*found));
-  }
-  sizes.least_step = number(limits->front());
-  const double most = number(limits->back());
-  sizes.most_step = std::isinf(most) ? 0 : most;
-  return {};
-}
-
-Status read_mamba(const boost::json::object& config, const ModelConfig& model, Mamba2Config& sizes) {
-  const ConfigReader reader(config);
-  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer_or("mamba_n_heads", 128, 1, 1 << 16));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer_or("mamba_n_groups", 1, 1, heads));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t state, reader.integer_or("mamba_d_state", 256, 1, ops::kMostRecurrenceKeyDim));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer_or("mamba_d_conv", 4, 2, ops::kMostConvTokens));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t expand, reader.integer_or("mamba_expand", 2, 1, 64));
-  const int64_t inner = expand * model.hidden_size;
-  int64_t head_dim = inner / heads;
-  const boost::json::value* stated = config.if_contains("mamba_d_head");
-  if (stated != nullptr && !stated->is_null() && *stated != "auto") {
-    QUIRE_ASSIGN_OR_RETURN(head_dim, reader.integer("mamba_d_head", 1, 1 << 16));
-  }
-  if (heads * head_dim != inner || heads % groups != 0) {
-    return invalid_argument(
-        "config: {} heads of {} (mamba_n_heads, mamba_d_head) in {} groups (mamba_n_groups), expected a multiple of "
-        "the "
-        "groups that makes {} numbers (mamba_expand x hidden_size)",
-        heads, head_dim, groups, inner);
-  }
-  sizes.num_heads = static_cast<int32_t>(heads);
-  sizes.head_dim = static_cast<int32_t>(head_dim);
-  sizes.state_size = static_cast<int32_t>(state);
-  sizes.num_groups = static_cast<int32_t>(groups);
-  sizes.conv_kernel = static_cast<int32_t>(kernel);
-  QUIRE_ASSIGN_OR_RETURN(sizes.conv_bias, reader.boolean_or("mamba_conv_bias", true));
-  QUIRE_ASSIGN_OR_RETURN(sizes.projection_bias, reader.boolean_or("mamba_proj_bias", false));
-  return read_step_limits(config, sizes);
-}
-
-// The same by llama.cpp's names.
+// The sizes of layers of Mamba by llama.cpp's names.
 Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("ssm.time_step_rank", 1, 1 << 16));
   QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer("ssm.group_count", 1, heads));
@@ -160,6 +97,7 @@ Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes) {
   sizes.conv_kernel = static_cast<int32_t>(kernel);
   sizes.conv_bias = reader.has_tensor_that_ends_with(".mamba.conv1d.bias");
   sizes.projection_bias = reader.has_tensor_that_ends_with(".mamba.in_proj.bias");
+  sizes.output_bias = sizes.projection_bias;
   return {};
 }
 
@@ -191,10 +129,8 @@ Result<ModelConfig> read_granite_hybrid_config(const boost::json::object& config
   out.architecture = "GraniteMoeHybridForCausalLM";
   QUIRE_RETURN_IF_ERROR(read_mamba_layers(config, out));
   if (!out.recurrent_layers.empty()) {
-    if (out.activation != Activation::kSilu) {
-      return unimplemented("config: hidden_act of layers of Mamba; supported: silu");
-    }
-    QUIRE_RETURN_IF_ERROR(read_mamba(config, out, std::get<Mamba2Config>(out.family)));
+    QUIRE_ASSIGN_OR_RETURN(const int64_t inner_size, expanded_size(config, out));
+    QUIRE_RETURN_IF_ERROR(read_mamba(config, out, inner_size, std::get<Mamba2Config>(out.family)));
   }
   QUIRE_ASSIGN_OR_RETURN(const std::string positions, ConfigReader(config).text_or("position_embedding_type", "nope"));
   if (positions != "rope") out.unrotated_layers.assign(static_cast<size_t>(out.num_layers), true);
@@ -220,6 +156,13 @@ Result<ModelConfig> read_granite_hybrid_gguf(const checkpoint::Checkpoint& check
   // The file says of the rope whether there is one.
   QUIRE_ASSIGN_OR_RETURN(const bool rotates, reader.boolean_or("rope.scaling.finetuned", false));
   if (!rotates) out.unrotated_layers.assign(static_cast<size_t>(out.num_layers), true);
+  // The converter turns heads for a rope as if all of each rotated.
+  if (rotates && !out.recurrent_layers.empty()) {
+    return unimplemented(
+        "metadata \"{}\" is true beside layers of Mamba, as Bamba has it, whose GGUF files are not read yet; give the "
+        "model's safetensors",
+        reader.full("rope.scaling.finetuned"));
+  }
   return out;
 }
 

@@ -28,7 +28,7 @@ class LayerHead final : public Model, public DraftHead {
   }
 
   const ModelConfig& config() const override { return config_; }
-  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override { return {layer_.kv_layer(dtype)}; }
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override { return layer_.kv_layers(dtype); }
   void use_rows(HeadRows* rows) override { rows_ = rows; }
 
   Status use_target(const Model& target) override {
@@ -63,7 +63,7 @@ class LayerHead final : public Model, public DraftHead {
                   nn::HiddenStates& states) const override {
     const int64_t mark = step.workspace.mark();
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
-    layer_.run(step, step.batch.layers.front(), states, normed);
+    layer_.run(step, step.batch.layers, states, normed);
     step.workspace.rewind(mark);
   }
 

@@ -29,6 +29,11 @@ ops::View Model::forward(const nn::StepContext& step) const {
   return out;
 }
 
+std::optional<nn::Range> Model::caches_of(const nn::Range& layers) const {
+  const bool one_each = static_cast<int32_t>(kv_layers(DType::kF32).size()) == config().num_layers;
+  return one_each ? std::optional(layers) : std::nullopt;
+}
+
 void Model::logits(const nn::StepContext& /*step*/, const ops::ConstView& /*hidden*/, const ops::View& /*out*/) const {
   QUIRE_CHECK_MSG(false, "a model without a head over its vocabulary is asked for logits");
 }

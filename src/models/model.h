@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -23,6 +24,8 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   // What each layer of forward() caches, in their order, with keys and values stored as `dtype`.
   virtual std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const = 0;
+  // Which of those are these layers'; nullopt: they are others', too, or not told apart.
+  virtual std::optional<nn::Range> caches_of(const nn::Range& layers) const;
   // All of the model but the head. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
   ops::View forward(const nn::StepContext& step) const;

@@ -21,6 +21,9 @@ void set_attention_interval(int64_t interval, ModelConfig& out) {
   for (int32_t i = 0; i < out.num_layers; ++i) out.recurrent_layers[static_cast<size_t>(i)] = (i + 1) % interval != 0;
 }
 
+constexpr DeltaNetConfig kUsualDeltaNet{
+    .num_key_heads = 16, .num_value_heads = 32, .key_head_dim = 128, .value_head_dim = 128, .conv_kernel = 4};
+
 // "layer_types", or "full_attention_interval".
 Status read_layer_types(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
@@ -32,31 +35,6 @@ Status read_layer_types(const boost::json::object& config, ModelConfig& out) {
   if (!reader.has("layer_types")) return {};
   QUIRE_ASSIGN_OR_RETURN(out.recurrent_layers,
                          read_recurrent_layers(config, "layer_types", out.num_layers, kRecurrent, kAttention));
-  return {};
-}
-
-Status read_delta_net(const boost::json::object& config, ModelConfig& out) {
-  const ConfigReader reader(config);
-  const auto size = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
-    return reader.integer_or(key, fallback, low, high);
-  };
-  QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, size("linear_num_key_heads", 16, 1, 1 << 16));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, size("linear_num_value_heads", 32, 1, 1 << 16));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim, size("linear_key_head_dim", 128, 1, ops::kMostRecurrenceKeyDim));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t value_dim, size("linear_value_head_dim", 128, 1, kMostHeadDim));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, size("linear_conv_kernel_dim", 4, 2, ops::kMostConvTokens));
-  if (value_heads % key_heads != 0) {
-    return invalid_argument("config: linear_num_value_heads={} is not a multiple of linear_num_key_heads={}",
-                            value_heads, key_heads);
-  }
-  if (out.activation != Activation::kSilu) {
-    return unimplemented("config: hidden_act of layers with linear attention; supported: silu");
-  }
-  out.family = DeltaNetConfig{.num_key_heads = static_cast<int32_t>(key_heads),
-                              .num_value_heads = static_cast<int32_t>(value_heads),
-                              .key_head_dim = static_cast<int32_t>(key_dim),
-                              .value_head_dim = static_cast<int32_t>(value_dim),
-                              .conv_kernel = static_cast<int32_t>(kernel)};
   return {};
 }
 
@@ -74,7 +52,7 @@ Result<ModelConfig> read_hybrid(const boost::json::object& config, const boost::
   QUIRE_ASSIGN_OR_RETURN(const bool gate, reader.boolean_or("attn_output_gate", true));
   if (!gate) return unimplemented("config: attn_output_gate is false; supported: true");
   QUIRE_RETURN_IF_ERROR(read_layer_types(config, out));
-  QUIRE_RETURN_IF_ERROR(read_delta_net(config, out));
+  QUIRE_RETURN_IF_ERROR(read_delta_net(config, kUsualDeltaNet, out));
   return out;
 }
 
@@ -149,6 +127,33 @@ std::unique_ptr<nn::SelfAttention> recurrent_or_attention(nn::Loader& loader, co
 }
 
 }  // namespace
+
+Status read_delta_net(const boost::json::object& config, const DeltaNetConfig& usual, ModelConfig& out) {
+  const ConfigReader reader(config);
+  const auto size = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
+    return reader.integer_or(key, fallback, low, high);
+  };
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_heads, size("linear_num_key_heads", usual.num_key_heads, 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_heads, size("linear_num_value_heads", usual.num_value_heads, 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t key_dim,
+                         size("linear_key_head_dim", usual.key_head_dim, 1, ops::kMostRecurrenceKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_dim, size("linear_value_head_dim", usual.value_head_dim, 1, kMostHeadDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel,
+                         size("linear_conv_kernel_dim", usual.conv_kernel, 2, ops::kMostConvTokens));
+  if (value_heads % key_heads != 0) {
+    return invalid_argument("config: linear_num_value_heads={} is not a multiple of linear_num_key_heads={}",
+                            value_heads, key_heads);
+  }
+  if (out.activation != Activation::kSilu) {
+    return unimplemented("config: hidden_act of layers with linear attention; supported: silu");
+  }
+  out.family = DeltaNetConfig{.num_key_heads = static_cast<int32_t>(key_heads),
+                              .num_value_heads = static_cast<int32_t>(value_heads),
+                              .key_head_dim = static_cast<int32_t>(key_dim),
+                              .value_head_dim = static_cast<int32_t>(value_dim),
+                              .conv_kernel = static_cast<int32_t>(kernel)};
+  return {};
+}
 
 Result<ModelConfig> read_qwen3_next_config(const boost::json::object& config, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_hybrid(config, generation, 2));

@@ -18,6 +18,10 @@ Result<std::unique_ptr<Model>> build_qwen3_next(const ModelConfig& config, int64
 // What its layers with attention are made of.
 DecoderShape gated_attention_shape(const ModelConfig& config);
 
+// Sizes of layers with a gated delta net; `usual`: where the configuration does not say. Also of other families.
+// Errors: unimplemented for an activation other than silu, which the convolution has, too.
+Status read_delta_net(const boost::json::object& config, const DeltaNetConfig& usual, ModelConfig& out);
+
 inline constexpr Family kQwen3NextFamily{read_qwen3_next_config, build_qwen3_next, read_qwen3_next_gguf};
 inline constexpr Family kQwen35Family{read_qwen3_5_config, build_qwen3_next, read_qwen3_5_gguf};
 inline constexpr Family kQwen35MoeFamily{read_qwen3_5_moe_config, build_qwen3_next, read_qwen3_5_moe_gguf};

@@ -9,11 +9,13 @@
 #include "base/log.h"
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
+#include "models/bamba.h"
 #include "models/bert.h"
 #include "models/cohere.h"
 #include "models/deepseek.h"
 #include "models/ernie4_5.h"
 #include "models/exaone4.h"
+#include "models/falcon_h1.h"
 #include "models/gemma.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
@@ -31,7 +33,9 @@
 #include "models/mistral.h"
 #include "models/mixtral.h"
 #include "models/modern_bert.h"
+#include "models/nemotron_h.h"
 #include "models/olmo2.h"
+#include "models/olmo_hybrid.h"
 #include "models/olmoe.h"
 #include "models/opt.h"
 #include "models/phi.h"
@@ -66,6 +70,7 @@ struct Entry {
 };
 
 constexpr Entry kFamilies[] = {
+    {"BambaForCausalLM", kBambaFamily},
     {"BertForMaskedLM", kBertFamily},
     {"BertForSequenceClassification", as_classifier(kBertFamily)},
     {"BertModel", kBertFamily},
@@ -77,6 +82,7 @@ constexpr Entry kFamilies[] = {
     {"Ernie4_5ForCausalLM", kErnie45Family},
     {"Ernie4_5_MoeForCausalLM", kErnie45MoeFamily},
     {"Exaone4ForCausalLM", kExaone4Family},
+    {"FalconH1ForCausalLM", kFalconH1Family},
     {"GPT2LMHeadModel", kGpt2Family},
     {"GemmaForCausalLM", kGemmaFamily},
     {"Gemma2ForCausalLM", kGemma2Family},
@@ -104,9 +110,11 @@ constexpr Entry kFamilies[] = {
     {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},
     {"MistralForCausalLM", kMistralFamily},
+    {"NemotronHForCausalLM", kNemotronHFamily},
     {"OPTForCausalLM", kOptFamily},
     {"Olmo2ForCausalLM", kOlmo2Family},
     {"Olmo3ForCausalLM", kOlmo3Family},
+    {"OlmoHybridForCausalLM", kOlmoHybridFamily},
     {"OlmoeForCausalLM", kOlmoeFamily},
     {"PhiForCausalLM", kPhiFamily},
     {"Phi3ForCausalLM", kPhi3Family},

@@ -31,6 +31,12 @@ constexpr Spelling kSpellings[] = {
     {"input_linear", "", "output_linear", ".weight", ".bias"},
 };
 
+// Of experts without a gate.
+constexpr Spelling kPlainSpellings[] = {
+    {"experts.{}.up_proj", "", "experts.{}.down_proj", ".weight", ".bias"},
+    {"experts.up_proj", "", "experts.down_proj", "", "_bias"},
+};
+
 bool is_stack(std::string_view stem) {
   return stem.find("{}") == std::string_view::npos;
 }
@@ -50,11 +56,12 @@ std::string class_name_of(std::string_view prefix, std::string_view stem) {
 }
 
 // The first where there is none, so that the error names what is missing.
-const Spelling& spelling_of(const Loader& loader, const std::string& prefix) {
-  for (const Spelling& spelling : kSpellings) {
+const Spelling& spelling_of(const Loader& loader, const std::string& prefix, bool gated) {
+  const std::span<const Spelling> all = gated ? std::span<const Spelling>(kSpellings) : kPlainSpellings;
+  for (const Spelling& spelling : all) {
     if (loader.has_weight(with_expert(prefix, spelling.gate, 0) + std::string(spelling.weight))) return spelling;
   }
-  return kSpellings[0];
+  return all[0];
 }
 
 // One matrix of all experts: a stack, or one of each.
@@ -305,7 +312,7 @@ void ExpertLinear::share(Loader& loader, const std::string& prefix, ExpertShape&
         "it out, and each has a part of every expert",
         shape.num_experts, shard.size));
   }
-  const Spelling& spelling = spelling_of(loader, prefix);
+  const Spelling& spelling = spelling_of(loader, prefix, shape.gated);
   const int64_t size = shape.intermediate_size;
   WeightSpec down{with_expert(prefix, spelling.down, 0) + std::string(spelling.weight), {shape.hidden_size, size}};
   if (is_stack(spelling.down)) {
@@ -326,7 +333,7 @@ void ExpertLinear::share(Loader& loader, const std::string& prefix, ExpertShape&
 }
 
 ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
-  const Spelling& spelling = spelling_of(loader, prefix);
+  const Spelling& spelling = spelling_of(loader, prefix, shape.gated);
   const int32_t experts = shape.num_experts;
   const int64_t size = shape.intermediate_size;
   const Range share = shape.own_size();
@@ -335,16 +342,19 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   out.num_experts_ = experts;
   out.experts_ = shape.own_experts();
   out.in_features_ = shape.hidden_size;
-  out.out_features_ = 2 * share.count;
+  const int64_t num_matrices = shape.gated ? 2 : 1;
+  out.out_features_ = num_matrices * share.count;
   std::vector<StoredExperts> parts;
   if (spelling.up.empty()) {
     std::vector<Range> own;
-    if (is_cut) own = {share, {size + share.first, share.count}};
-    parts.push_back({loader,
-                     prefix,
-                     spelling,
-                     spelling.gate,
-                     {experts, 2 * size, shape.hidden_size, shape.stacks_transposed, shape.stacks_interleaved, own}});
+    if (is_cut) own.push_back(share);
+    if (is_cut && shape.gated) own.push_back({size + share.first, share.count});
+    parts.push_back(
+        {loader,
+         prefix,
+         spelling,
+         spelling.gate,
+         {experts, num_matrices * size, shape.hidden_size, shape.stacks_transposed, shape.stacks_interleaved, own}});
   } else {
     const std::vector<Range> own = is_cut ? std::vector<Range>{share} : std::vector<Range>();
     for (const std::string_view stem : {spelling.gate, spelling.up})
@@ -359,13 +369,14 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   out.finish(loader, bias);
   Modules modules{
       .stems = {spelling.gate, spelling.up}, .parameter = "gate_up_proj", .interleaved = shape.stacks_interleaved};
+  if (!shape.gated) modules = {.stems = {spelling.gate}, .parameter = "up_proj"};
   if (is_cut) modules.rows = {size, {share}};
   out.name_modules(loader, prefix, modules);
   return out;
 }
 
 ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
-  const Spelling& spelling = spelling_of(loader, prefix);
+  const Spelling& spelling = spelling_of(loader, prefix, shape.gated);
   ExpertLinear out;
   out.num_experts_ = shape.num_experts;
   out.experts_ = shape.own_experts();

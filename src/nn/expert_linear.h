@@ -17,7 +17,8 @@ struct ExpertShape {
   int32_t num_experts = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
-  bool bias = false;
+  bool gated = true;  // false: of the first projection there is up alone
+  bool bias = false;  // REQUIRES: gated
   // How stacks of gate and up in one tensor are stored: [experts, in, out] in place of [experts, out, in], and the rows
   // of gate and up in turns in place of gate's above up's.
   bool stacks_transposed = false;

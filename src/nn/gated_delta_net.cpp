@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "nn/conv_taps.h"
@@ -32,7 +33,8 @@ std::vector<float> taken_of(const std::vector<float>& values, const std::vector<
 GatedDeltaNet::GatedDeltaNet(Loader& loader, const std::string& prefix, const GatedDeltaNetOptions& options)
     : options_(options) {
   const DeltaNetConfig& sizes = options.sizes;
-  const Linear::Part output{prefix + ".out_proj", options.hidden_size};
+  const bool is_olmo = loader.has_weight(prefix + ".o_proj.weight");
+  const Linear::Part output{prefix + (is_olmo ? ".o_proj" : ".out_proj"), options.hidden_size};
   if (sizes.heads_in_turns && sizes.num_value_heads > sizes.num_key_heads && !loader.shard().is_whole()) {
     loader.fail(unimplemented(
         "tensor_parallel_size {}: a GGUF file has the value heads of a key head far apart, and they are not cut yet; "
@@ -68,6 +70,7 @@ std::vector<Linear::Part> GatedDeltaNet::projections(const Loader& loader, const
   const int64_t values = sizes.num_value_heads * value;
   const bool whole = loader.shard().is_whole();
   std::vector<Linear::Part> parts;
+  if (loader.has_weight(prefix + ".q_proj.weight")) return projections_apart(loader, prefix);
   if (loader.has_weight(prefix + ".in_proj_qkvz.weight")) {
     parts.push_back(by_key_heads(prefix + ".in_proj_qkvz", {key, key}, value));
   } else {
@@ -85,6 +88,59 @@ std::vector<Linear::Part> GatedDeltaNet::projections(const Loader& loader, const
     if (!whole) parts.back().taken = {share_.heads};
   }
   return parts;
+}
+
+std::vector<Linear::Part> GatedDeltaNet::projections_apart(const Loader& loader, const std::string& prefix) const {
+  const DeltaNetConfig& sizes = options_.sizes;
+  struct Kind {
+    const char* name;
+    const Range& heads;
+    int64_t num_heads;
+    int64_t dim;
+  };
+  const Kind kinds[] = {{".q_proj", share_.kv_heads, sizes.num_key_heads, sizes.key_head_dim},
+                        {".k_proj", share_.kv_heads, sizes.num_key_heads, sizes.key_head_dim},
+                        {".v_proj", share_.heads, sizes.num_value_heads, sizes.value_head_dim},
+                        {".g_proj", share_.heads, sizes.num_value_heads, sizes.value_head_dim},
+                        {".b_proj", share_.heads, sizes.num_value_heads, 1},
+                        {".a_proj", share_.heads, sizes.num_value_heads, 1}};
+  std::vector<Linear::Part> parts;
+  for (const Kind& kind : kinds) {
+    parts.push_back({.prefix = prefix + kind.name, .rows = kind.num_heads * kind.dim});
+    if (loader.shard().is_whole()) continue;
+    parts.back().taken = {{kind.heads.first * kind.dim, kind.heads.count * kind.dim}};
+  }
+  return parts;
+}
+
+std::vector<float> GatedDeltaNet::load_taps(Loader& loader, const std::string& prefix) const {
+  const DeltaNetConfig& sizes = options_.sizes;
+  const int64_t keys = int64_t{sizes.num_key_heads} * sizes.key_head_dim;
+  const int64_t values = int64_t{sizes.num_value_heads} * sizes.value_head_dim;
+  const int64_t all = 2 * keys + values;
+  if (!loader.has(prefix + ".q_conv1d.weight")) {
+    return conv_taps(loader, prefix + ".conv1d.weight", all, sizes.conv_kernel, channels());
+  }
+  // Files have them by what they are of, or, as the reference writes them, all in three parts as even as it goes.
+  const int64_t third = (all + 2) / 3;
+  const bool is_even = loader.has_shape(prefix + ".q_conv1d.weight", {third, 1, sizes.conv_kernel});
+  const int64_t counts[] = {is_even ? third : keys, is_even ? third : keys, is_even ? all - 2 * third : values};
+  const char* names[] = {".q_conv1d.weight", ".k_conv1d.weight", ".v_conv1d.weight"};
+  std::vector<float> parts[3];
+  for (size_t i = 0; i < std::size(parts); ++i)
+    parts[i] = conv_taps(loader, prefix + names[i], counts[i], sizes.conv_kernel, {{0, counts[i]}});
+  std::vector<float> taps;
+  if (std::ranges::any_of(parts, &std::vector<float>::empty)) return taps;  // planning, or missing
+  for (int64_t tap = 0; tap < sizes.conv_kernel; ++tap) {
+    std::vector<float> row;
+    for (size_t i = 0; i < std::size(parts); ++i) {
+      const auto first = parts[i].begin() + tap * counts[i];
+      row.insert(row.end(), first, first + counts[i]);
+    }
+    const std::vector<float> own = taken_of(row, channels());
+    taps.insert(taps.end(), own.begin(), own.end());
+  }
+  return taps;
 }
 
 Linear::Part GatedDeltaNet::by_key_heads(const std::string& name, const std::vector<int64_t>& own_rows,
@@ -111,16 +167,15 @@ Linear::Part GatedDeltaNet::by_key_heads(const std::string& name, const std::vec
 
 void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
   const DeltaNetConfig& sizes = options_.sizes;
-  const int64_t all =
-      int64_t{sizes.num_value_heads} * sizes.value_head_dim + 2 * int64_t{sizes.num_key_heads} * sizes.key_head_dim;
-  conv_ = {loader, conv_taps(loader, prefix + ".conv1d.weight", all, sizes.conv_kernel, channels())};
+  conv_ = {loader, load_taps(loader, prefix)};
   const bool is_rate = loader.has(prefix + ".A");
   const std::string rate_name = prefix + (is_rate ? ".A" : ".A_log");
   std::vector<float> rates = taken_of(loader.vector(rate_name, sizes.num_value_heads), {share_.heads});
   for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
   rates_ = {loader, rates};
   decay_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_value_heads), {share_.heads})};
-  norm_ = {loader, loader.vector(prefix + ".norm.weight", sizes.value_head_dim)};
+  const bool is_olmo = loader.has(prefix + ".o_norm.weight");
+  norm_ = {loader, loader.vector(prefix + (is_olmo ? ".o_norm.weight" : ".norm.weight"), sizes.value_head_dim)};
 }
 
 void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& /*rotary*/,
@@ -162,6 +217,7 @@ void GatedDeltaNet::operator()(const StepContext& step, const CacheLayer& layer,
                            .values = mixed.columns(2 * key_size(), value_size()).strided_floats(),
                            .token_stride = mixed.row_stride,
                            .updates = updates.strided_floats(),
+                           .most_update = static_cast<float>(sizes.most_update),
                            .decays = decays.strided_floats(),
                            .gate_stride = projected.row_stride,
                            .rates = rates_.data(),

@@ -21,7 +21,9 @@ class GatedDeltaNet final : public SelfAttention {
  public:
   // Parameters "<prefix>.in_proj_qkvz", of which each key head's rows lie together, or "<prefix>.{in_proj_qkv,
   // in_proj_z}"; "<prefix>.in_proj_ba" likewise, or "<prefix>.{in_proj_b, in_proj_a}"; "<prefix>.{conv1d.weight,
-  // dt_bias, norm.weight, out_proj}"; "<prefix>.A_log", or as GGUF has it "<prefix>.A", which is -e^A_log.
+  // dt_bias, norm.weight, out_proj}"; "<prefix>.A_log", or as GGUF has it "<prefix>.A", which is -e^A_log. Or by OLMo's
+  // names, "<prefix>.{q,k,v,g,b,a,o}_proj", "<prefix>.o_norm.weight", and of the convolution one tensor or
+  // "<prefix>.{q,k,v}_conv1d.weight".
   GatedDeltaNet(Loader& loader, const std::string& prefix, const GatedDeltaNetOptions& options);
 
   DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }
@@ -36,6 +38,8 @@ class GatedDeltaNet final : public SelfAttention {
  private:
   // Rows of the projections that this rank has, by its heads.
   std::vector<Linear::Part> projections(const Loader& loader, const std::string& prefix) const;
+  std::vector<Linear::Part> projections_apart(const Loader& loader, const std::string& prefix) const;
+  std::vector<float> load_taps(Loader& loader, const std::string& prefix) const;
   // A projection that has each key head's rows together: rows of its own, of several kinds, then head_rows of each of
   // its value heads, of two kinds. Taken are this rank's, kind by kind.
   Linear::Part by_key_heads(const std::string& name, const std::vector<int64_t>& own_rows, int64_t head_rows) const;

@@ -1,6 +1,7 @@
 #include "nn/mamba2.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "nn/conv_taps.h"
@@ -27,6 +28,7 @@ Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& o
   in_ = {loader, prefix + ".in_proj", options.hidden_size, value_size() + num_channels() + sizes.num_heads,
          sizes.projection_bias};
   in_.keep_inputs_precise();  // what fades and what is written is in all that follows
+  if (!sizes.multipliers.empty()) multipliers_ = {loader, multiplier_of_each()};
   conv_ = {loader,
            conv_taps(loader, prefix + ".conv1d.weight", num_channels(), sizes.conv_kernel, {{0, num_channels()}})};
   if (sizes.conv_bias) conv_bias_ = {loader, loader.vector(prefix + ".conv1d.bias", num_channels())};
@@ -36,11 +38,24 @@ Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& o
   rates_ = {loader, rates};
   step_biases_ = {loader, loader.vector(prefix + ".dt_bias", sizes.num_heads)};
   skips_ = {loader, of_heads(loader, prefix + ".D", sizes.num_heads)};
-  const std::string norm = prefix + ".norm.weight";
-  const Shape groups{sizes.num_groups, value_size() / sizes.num_groups};
-  norm_weights_ = {loader, loader.has_shape(norm, groups) ? loader.floats(loader.weight({norm, groups}))
-                                                          : loader.vector(norm, value_size())};
-  out_ = {loader, prefix + ".out_proj", value_size(), options.hidden_size, sizes.projection_bias};
+  if (sizes.norm != MambaNorm::kNone) {
+    const std::string norm = prefix + ".norm.weight";
+    const Shape groups{sizes.num_groups, value_size() / sizes.num_groups};
+    norm_weights_ = {loader, loader.has_shape(norm, groups) ? loader.floats(loader.weight({norm, groups}))
+                                                            : loader.vector(norm, value_size())};
+  }
+  out_ = {loader, prefix + ".out_proj", value_size(), options.hidden_size, sizes.output_bias};
+}
+
+std::vector<float> Mamba2::multiplier_of_each() const {
+  const Mamba2Config& sizes = options_.sizes;
+  const int64_t counts[] = {value_size(), value_size(), key_size(), key_size(), sizes.num_heads};
+  QUIRE_CHECK(sizes.multipliers.size() == std::size(counts));
+  std::vector<float> each;
+  for (size_t zone = 0; zone < std::size(counts); ++zone) {
+    each.insert(each.end(), static_cast<size_t>(counts[zone]), static_cast<float>(sizes.multipliers[zone]));
+  }
+  return each;
 }
 
 void Mamba2::norm(const StepContext& step, const ops::View& values) const {
@@ -64,6 +79,7 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
   const int64_t n = x.num_rows;
   const ops::View projected = step.workspace.take(n, in_.out_features());
   in_(step, x, projected);
+  if (!multipliers_.empty()) step.multiply(multipliers_.data(), projected);
   const ops::View gates = projected.columns(0, value_size());
   const ops::View channels = projected.columns(value_size(), num_channels());
   const ops::View steps = projected.columns(value_size() + num_channels(), sizes.num_heads);
@@ -104,8 +120,9 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
       .most_step = sizes.most_step > 0 ? static_cast<float>(sizes.most_step) : std::numeric_limits<float>::infinity(),
       .skips = skips_.data(),
       .out = heads.floats()});
+  if (sizes.norm == MambaNorm::kBeforeGate) norm(step, heads);
   step.gate(Activation::kSilu, gates, heads);
-  norm(step, heads);
+  if (sizes.norm == MambaNorm::kBehindGate) norm(step, heads);
   out_(step, heads, out);
   step.workspace.rewind(mark);
 }

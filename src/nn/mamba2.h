@@ -38,17 +38,20 @@ class Mamba2 final : public SelfAttention {
   int64_t key_size() const { return int64_t{options_.sizes.num_groups} * options_.sizes.state_size; }
   int64_t num_channels() const { return value_size() + 2 * key_size(); }  // values, keys, queries
   int64_t conv_state_size() const { return (options_.sizes.conv_kernel - 1) * num_channels(); }
+  // Of the numbers that in_ gives.
+  std::vector<float> multiplier_of_each() const;
   // Of the groups of heads, each by itself.
   void norm(const StepContext& step, const ops::View& values) const;
 
   Mamba2Options options_;
   Linear in_;               // to gates, the channels, steps
+  Parameter multipliers_;   // [what in_ gives] or empty
   Parameter conv_;          // [kernel, num_channels]
   Parameter conv_bias_;     // [num_channels] or empty
   Parameter rates_;         // [num_heads], below 0
   Parameter step_biases_;   // [num_heads]
   Parameter skips_;         // [num_heads]
-  Parameter norm_weights_;  // [num_heads, head_dim]
+  Parameter norm_weights_;  // [num_heads, head_dim] or empty
   Linear out_;
 };
 

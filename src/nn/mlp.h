@@ -90,14 +90,15 @@ class GatedMlp final : public FeedForward {
 // out(f(in(x))).
 class PlainMlp final : public FeedForward {
  public:
-  // `in`, `out`: one part each.
-  PlainMlp(Loader& loader, Linear::Part in, const Linear::Part& out, Activation function) : function_(function) {
+  // `in`, `out`: one part each. is_sum: as Linear::Inputs has it.
+  PlainMlp(Loader& loader, Linear::Part in, const Linear::Part& out, Activation function, bool is_sum = true)
+      : function_(function) {
     const int64_t whole = in.rows;
     const Range own = share_of_inner(loader, out, whole, 2);
     intermediate_size_ = own.count;
     if (own.count < whole) in.taken = {own};
     in_ = {loader, {std::move(in)}, out.rows};
-    out_ = {loader, {out}, whole, WeightRole::kProjection, Linear::Inputs{own}};
+    out_ = {loader, {out}, whole, WeightRole::kProjection, Linear::Inputs{own, is_sum}};
   }
 
   DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }

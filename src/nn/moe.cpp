@@ -13,9 +13,9 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {{"mlp.", "gate"},          {"block_sparse_moe.", "gate"},
-                                 {"mlp.", "router"},        {"block_sparse_moe.", "router.layer"},
-                                 {"feed_forward.", "gate"}, {"", "router.proj"}};
+constexpr BlockName kBlocks[] = {
+    {"mlp.", "gate"},          {"block_sparse_moe.", "gate"}, {"mlp.", "router"}, {"block_sparse_moe.", "router.layer"},
+    {"feed_forward.", "gate"}, {"", "router.proj"},           {"mixer.", "gate"}};
 constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
 // Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
@@ -54,6 +54,7 @@ ExpertShape expert_shape(const MoeOptions& options) {
   return {.num_experts = options.moe.num_experts,
           .hidden_size = options.hidden_size,
           .intermediate_size = options.moe.intermediate_size,
+          .gated = options.moe.gated,
           .bias = options.moe.expert_bias,
           .stacks_transposed = options.stacks_transposed,
           .stacks_interleaved = options.stacks_interleaved};
@@ -71,7 +72,8 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   const BlockName& name = block_of(loader, prefix);
   const std::string block = prefix + std::string(name.block);
   const std::string router = block + std::string(name.router);
-  router_ = {loader, router, options.hidden_size, moe.num_experts, moe.router_bias, WeightRole::kExact};
+  const int64_t router_size = options.router_size > 0 ? options.router_size : options.hidden_size;
+  router_ = {loader, router, router_size, moe.num_experts, moe.router_bias, WeightRole::kExact};
   if (moe.correction_bias) {
     correction_bias_ = {loader, loader.vector(correction_bias_of(loader, block, router), moe.num_experts)};
   }
@@ -85,10 +87,17 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   gate_and_up_ = ExpertLinear::gate_and_up(loader, block, shape);
   down_ = ExpertLinear::down(loader, block, shape);
   if (moe.shared_intermediate_size == 0) return;
-  shared_ =
-      std::make_unique<GatedMlp>(loader, found(loader, block, kSharedExperts, ".down_proj.weight"), options.hidden_size,
-                                 moe.shared_intermediate_size, options.shared_bias, options.activation,
-                                 /*is_sum=*/false);  // it is added up with the experts
+  // It is added up with the experts.
+  const std::string shared = found(loader, block, kSharedExperts, ".down_proj.weight");
+  if (moe.gated) {
+    shared_ = std::make_unique<GatedMlp>(loader, shared, options.hidden_size, moe.shared_intermediate_size,
+                                         options.shared_bias, options.activation, /*is_sum=*/false);
+  } else {
+    shared_ = std::make_unique<PlainMlp>(
+        loader, Linear::Part{shared + ".up_proj", moe.shared_intermediate_size, options.shared_bias},
+        Linear::Part{shared + ".down_proj", options.hidden_size, options.shared_bias}, options.activation,
+        /*is_sum=*/false);
+  }
   if (!moe.shared_gate) return;
   shared_gate_ = {loader, block + "shared_expert_gate", options.hidden_size, 1, /*bias=*/false, WeightRole::kExact};
 }
@@ -134,8 +143,12 @@ void MoeBlock::activate(const StepContext& step, const ops::ConstView& in, const
                                        .limit = static_cast<float>(moe.clamp_limit),
                                        .out = out.floats()});
   }
-  step(ops::ActivationArgs{
-      .function = options_.activation, .in = in, .num_tokens = out.num_rows, .size = out.num_columns, .out = out});
+  step(ops::ActivationArgs{.function = options_.activation,
+                           .gated = moe.gated,
+                           .in = in,
+                           .num_tokens = out.num_rows,
+                           .size = out.num_columns,
+                           .out = out});
 }
 
 void MoeBlock::run(const StepContext& step, const ops::ConstView& for_router, const ops::ConstView& x,
@@ -151,7 +164,7 @@ void MoeBlock::run(const StepContext& step, const ops::ConstView& for_router, co
   }
   const Routes routes = route(step, for_router);
   const ops::View rows = step.workspace.take(pairs, options_.hidden_size);  // the experts' inputs, then their outputs
-  const ops::View gate_up = step.workspace.take(pairs, 2 * moe.intermediate_size);
+  const ops::View gate_up = step.workspace.take(pairs, (moe.gated ? 2 : 1) * moe.intermediate_size);
   const ops::View activated = step.workspace.take(pairs, moe.intermediate_size);
   const Mirrored<int32_t> tokens = ops::made_on_device(step.backend, routes.tokens);
   const StepContext experts = step.of_rows({RowTokens::Kind::kGathered, tokens});

@@ -14,6 +14,7 @@ namespace quire::nn {
 struct MoeOptions {
   MoeConfig moe;
   int64_t hidden_size = 0;
+  int64_t router_size = 0;  // of what the router reads, where run() is given other numbers for it; 0: hidden_size
   Activation activation = Activation::kSilu;
   bool shared_bias = false;  // of the shared expert's projections
   // See ExpertShape.
@@ -53,7 +54,7 @@ class MoeBlock final : public FeedForward {
   Parameter expert_scales_;    // the same
   ExpertLinear gate_and_up_;
   ExpertLinear down_;
-  std::unique_ptr<GatedMlp> shared_;
+  std::unique_ptr<FeedForward> shared_;
   Linear shared_gate_;  // [1, hidden_size]; or none
 };
 

@@ -69,6 +69,16 @@ struct StepContext {
                           .size = values.num_columns});
   }
 
+  // values *= factors, one for each column of them.
+  void multiply(const float* factors, const ops::View& values) const {
+    (*this)(ops::GateArgs{.function = Activation::kIdentity,
+                          .gates = factors,
+                          .values = values.strided_floats(),
+                          .value_stride = values.row_stride,
+                          .num_tokens = values.num_rows,
+                          .size = values.num_columns});
+  }
+
   // The same step for rows that are of these tokens, or of none.
   StepContext of_rows(RowTokens others) const {
     StepContext step = *this;

@@ -1,8 +1,8 @@
 // Linear recurrences with a matrix for a state: a head's S [key_dim, value_dim] is a memory from keys to values, which
 // a token lets fade, adds to, and asks. With step = log(1 + e^(decay + decay_bias)), within [least_step, most_step]:
 //   S = e^(rate * step) S
-//   S = S + k (sigmoid(update) (v - S^T k))^T    the gated delta rule (Yang, Kautz and Hatamizadeh, 2024), or
-//   S = S + k (step v)^T                         where there are no updates: Mamba 2 (Dao and Gu, 2024)
+//   S = S + k (most_update sigmoid(update) (v - S^T k))^T    the gated delta rule (Yang, Kautz and Hatamizadeh, 2024)
+//   S = S + k (step v)^T    where there are no updates: Mamba 2 (Dao and Gu, 2024)
 //   out = S^T q + skip v
 // k is the key, q the query; with normalises both at length 1 (x / sqrt(|x|^2 + 1e-6)); then q times scale. Value head
 // h takes key head h / (num_value_heads / num_key_heads), or with heads_in_turns h % num_key_heads. The state is that
@@ -34,6 +34,7 @@ struct RecurrenceArgs {
   const float* values = nullptr;   // [num_tokens, num_value_heads, value_dim], the same
   int64_t token_stride = 0;
   const float* updates = nullptr;  // [num_tokens, num_value_heads], tokens gate_stride apart; nullptr: Mamba 2
+  float most_update = 1.0f;        // beyond 1 what a key led to may turn around (Grazzi et al., 2025)
   const float* decays = nullptr;   // the same, always there
   int64_t gate_stride = 0;
   const float* rates = nullptr;         // [num_value_heads], below 0

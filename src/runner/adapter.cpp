@@ -152,9 +152,11 @@ class AdapterMaker {
   // Prompt tuning (Lester et al., 2021): embeddings in the place of tokens'.
   Status make_prompt() {
     const auto* gemma = std::get_if<Gemma4Config>(&host_.config.family);
-    if (gemma != nullptr && gemma->layer_input_size > 0) {
+    if (gemma != nullptr && gemma->layer_input_size > 0)
       return unimplemented("the adapter is a soft prompt, which is not built for models with inputs of each layer");
-    }
+    // Falcon-H1's reference multiplies no embedding beside given ones.
+    if (std::holds_alternative<FalconH1Config>(host_.config.family) && host_.config.embedding_scale != 1)
+      return unimplemented("the adapter is a soft prompt, which is not built beside an embedding_multiplier");
     const AdaptableLayer& embedding = token_embedding();
     const int64_t size = embedding.out_features;
     QUIRE_RETURN_IF_ERROR(check_prompt_width(size));
@@ -185,12 +187,10 @@ class AdapterMaker {
     if (config.latent.kv_rank > 0) {
       return unimplemented("the adapter is of prefix tuning, which is not built for latent attention");
     }
-    if (!config.recurrent_layers.empty()) {
+    if (!config.recurrent_layers.empty())
       return unimplemented("the adapter is of prefix tuning, which is not built for recurrent layers");
-    }
-    if (std::holds_alternative<Gemma4Config>(config.family)) {
+    if (std::holds_alternative<Gemma4Config>(config.family))
       return unimplemented("the adapter is of prefix tuning, which is not built for layers of different heads");
-    }
     QUIRE_RETURN_IF_ERROR(check_prompt_width(2 * config.num_layers * size));
     const nn::Range heads = host_.kv_heads.value_or(nn::Range{0, config.num_kv_heads});
     const nn::Range layers = host_.own_layers.value_or(nn::Range{0, config.num_layers});

@@ -21,7 +21,8 @@ constexpr std::string_view kMixture = ".mlp.";
 constexpr std::string_view kBesideText[] = {"vision_tower.", "visual.",       "multi_modal_projector.",
                                             "audio_tower.",  "embed_vision.", "embed_audio."};
 // What stands before a text model's layers in files of several releases of a model that sees images.
-constexpr std::string_view kTextRoots[] = {"model.language_model.", "language_model.model.", "model."};
+// Nemotron-H's files and classes differ in it.
+constexpr std::string_view kTextRoots[] = {"model.language_model.", "language_model.model.", "model.", "backbone."};
 
 }  // namespace
 

@@ -287,11 +287,15 @@ Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
   std::vector<nn::KvLayerSpec> layers = kv_layers_of(model, planned);
   std::optional<nn::Range> held;
   if (planned.stage.count > 1) {
-    const int32_t num_layers = planned.config.num_layers;
-    if (static_cast<int32_t>(layers.size()) != num_layers) {
+    held = model.caches_of(nn::layers_of(planned.stage, planned.config.num_layers));
+    if (!held) {
       return unimplemented("pipeline_parallel_size {}: encoders are computed in one stage", planned.stage.count);
     }
-    held = nn::layers_of(planned.stage, num_layers);
+    if (held->count == 0) {
+      return unimplemented(
+          "pipeline_parallel_size {}: stage {} would have layers without a cache alone; give fewer stages",
+          planned.stage.count, planned.stage.index);
+    }
   }
   QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), planned.memory.block_size, held));
   return {};

@@ -104,9 +104,13 @@ struct DeltaNetConfig {
   int32_t key_head_dim = 0;
   int32_t value_head_dim = 0;
   int32_t conv_kernel = 0;  // tokens that the convolution before it sees
+  double most_update = 1;   // 2: states may turn around (Grazzi et al., 2025)
   // Value heads of one key head are num_key_heads apart, as GGUF files have them; else neighbours.
   bool heads_in_turns = false;
 };
+
+// Where the norm of what a layer of Mamba 2 has read stands.
+enum class MambaNorm : uint8_t { kBehindGate, kBeforeGate, kNone };
 
 // What families say of layers of Mamba 2 in the place of attention (Dao and Gu, 2024).
 struct Mamba2Config {
@@ -117,9 +121,35 @@ struct Mamba2Config {
   int32_t conv_kernel = 0;  // tokens that the convolution before it sees
   bool conv_bias = false;
   bool projection_bias = false;
+  bool output_bias = false;
+  MambaNorm norm = MambaNorm::kBehindGate;
+  // Of what the projection gives: gates, values, what they are written by, what they are read by, steps. Empty: all 1.
+  std::vector<double> multipliers;
   double least_step = 0;
   double most_step = 0;                  // 0: no bound
   int64_t shared_intermediate_size = 0;  // of Granite's dense block, beside its experts or alone
+};
+
+// What Falcon-H1 alone says of itself: layers of Mamba 2 and attention side by side, and what their inputs and outputs
+// are multiplied by.
+struct FalconH1Config {
+  Mamba2Config mamba;
+  double mamba_input = 1;
+  double mamba_output = 1;
+  double attention_input = 1;
+  double attention_output = 1;
+  double mlp_gate = 1;
+  double mlp_output = 1;
+};
+
+// The block that a layer of Nemotron-H is.
+enum class NemotronBlock : uint8_t { kMamba, kAttention, kMlp, kExperts };
+
+// What Nemotron-H alone says of itself.
+struct NemotronHConfig {
+  Mamba2Config mamba;
+  std::vector<NemotronBlock> blocks;  // [num_layers]
+  int64_t expert_input_size = 0;      // that inputs of experts are projected to, and outputs back from; 0: they are not
 };
 
 // What LFM2 says of layers that have a gated short convolution in the place of attention.
@@ -161,11 +191,14 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   std::vector<bool> unrotated_layers;     // [num_layers]: whose queries and keys have no positions. Empty: none
-  std::vector<bool> recurrent_layers;     // [num_layers]: that have a state in the place of attention. Empty: none
+  std::vector<bool> recurrent_layers;     // [num_layers]: that have a state. Empty: none
+  // [num_layers]: that have attention. Empty: those that have no state. All else: what has neither is feed-forward
+  // alone.
+  std::vector<bool> attention_layers;
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config, DeltaNetConfig, Mamba2Config, ShortConvConfig>
+               Gemma4Config, DeltaNetConfig, Mamba2Config, FalconH1Config, NemotronHConfig, ShortConvConfig>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

@@ -32,6 +32,7 @@ struct MoeConfig {
   int32_t num_groups = 1;        // of neighbouring experts
   int32_t groups_per_token = 1;  // that take part
   GroupScore group_score = GroupScore::kBest;
+  bool gated = true;         // false: an expert is down(f(up(x))), and so is the shared one
   bool expert_bias = false;  // of the experts' projections
   double clamp_limit = 0;    // the experts' gate is that of ops/clamped_swiglu.h; 0: the model's activation
   double clamp_alpha = 0;

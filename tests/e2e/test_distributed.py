@@ -117,12 +117,13 @@ class TensorParallel(unittest.TestCase):
 
     def test_stages_of_a_pipeline_give_the_bits_of_one_process(self):
         for name, arguments in (("llama", ()), ("gemma3", ()), ("gpt2", ()), ("opt", ()), ("deepseek_v2", ()),
+                                ("falcon_h1", ()), ("nemotron_h", ()),
                                 ("llama", ("--max-num-batched-tokens", 16, "--num-gpu-blocks-override", 40)),
                                 ("llama", ("--num-gpu-blocks-override", 40, "--swap-space", 0.01))):
             with self.subTest(name, arguments=arguments):
                 found = []
                 for stages in (1, 2):
-                    with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *arguments,
+                    with harness.Server("--skip-tokenizer-init", "--max-model-len", 128, *arguments,
                                         "--pipeline-parallel-size", stages, model=TINY / name) as server:
                         found.append(ask_all(server, list(range(5, 60))))
                 self.assertEqual(found[0], found[1])

@@ -301,6 +301,36 @@ class GraniteHybrid(Tiny, harness.ServerTest):
     name = "granitemoehybrid"
 
 
+class Bamba(Tiny, harness.ServerTest):
+    """Layers of Mamba and one of attention, half of whose heads rotates."""
+
+    name = "bamba"
+
+
+class FalconH1(Tiny, harness.ServerTest):
+    """Layers of Mamba and attention side by side."""
+
+    name = "falcon_h1"
+
+
+class NemotronH(Tiny, harness.ServerTest):
+    """Layers that are one block each: Mamba, attention without positions, feed-forward, experts without gates."""
+
+    name = "nemotron_h"
+
+
+class NemotronHNarrow(Tiny, harness.ServerTest):
+    """Experts that read and write fewer numbers than the stream has."""
+
+    name = "nemotron_h_narrow"
+
+
+class OlmoHybrid(Tiny, harness.ServerTest):
+    """Layers with a delta net and norms before the blocks, one with attention and norms after them."""
+
+    name = "olmo_hybrid"
+
+
 class Lfm2(Tiny, harness.ServerTest):
     """Three layers with a gated short convolution and one with attention."""
 

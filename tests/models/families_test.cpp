@@ -9,6 +9,7 @@
 #include <string>
 
 #include "models/registry.h"
+#include "tests/models/small_config.h"
 #include "tests/nn/memory_checkpoint.h"
 
 namespace quire::models {
@@ -16,25 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-boost::json::object small(std::string_view architecture) {
-  return boost::json::object{
-      {"architectures", {architecture}}, {"vocab_size", 512},      {"hidden_size", 64},
-      {"intermediate_size", 128},        {"num_hidden_layers", 4}, {"num_attention_heads", 4},
-      {"num_key_value_heads", 2},        {"head_dim", 16},         {"max_position_embeddings", 512}};
-}
-
-Result<ModelConfig> read(const boost::json::object& config) {
-  QUIRE_ASSIGN_OR_RETURN(const Family family, find_family(config));
-  return family.read_config(config, {});
-}
-
-// `small` with one more field.
-Result<ModelConfig> read_with(std::string_view architecture, std::string_view key, boost::json::value value) {
-  boost::json::object config = small(architecture);
-  config[key] = std::move(value);
-  return read(config);
-}
 
 TEST(Families, AreAllInTheTableOfTheDocumentation) {
   std::ifstream file(std::string(QUIRE_TEST_DATA) + "/../../docs/models.md");
@@ -611,60 +593,6 @@ TEST(Families, NomicBertIsReadByItsFirstKeysAndByThoseOfTheReference) {
   EXPECT_EQ(read(config)->max_position, 2048);
   config["prenorm"] = true;
   EXPECT_THAT(read(config).status().message(), HasSubstr("prenorm"));
-}
-
-TEST(Families, Lfm2sRecurrentLayersAreThoseOfItsTypesOrAllButThoseWithAttention) {
-  const auto typed = read_with("Lfm2ForCausalLM", "layer_types", {"conv", "full_attention", "conv", "conv"});
-  ASSERT_TRUE(typed.ok()) << typed.status().message();
-  EXPECT_THAT(typed->recurrent_layers, ElementsAre(true, false, true, true));
-  EXPECT_TRUE(typed->tie_word_embeddings);
-  EXPECT_EQ(std::get<ShortConvConfig>(typed->family).kernel, 3);
-  EXPECT_THAT(read_with("Lfm2ForCausalLM", "full_attn_idxs", {1, 3})->recurrent_layers,
-              ElementsAre(true, false, true, false));
-  EXPECT_TRUE(read(small("Lfm2ForCausalLM"))->recurrent_layers.empty());
-  EXPECT_FALSE(read_with("Lfm2ForCausalLM", "tie_embedding", false)->tie_word_embeddings);
-
-  const auto refusal = [](std::string_view key, boost::json::value value) {
-    return std::string(read_with("Lfm2ForCausalLM", key, std::move(value)).status().message());
-  };
-  EXPECT_THAT(refusal("layer_types", {"conv", "conv", "conv"}), HasSubstr("a list of 4 names"));
-  EXPECT_THAT(refusal("layer_types", {"conv", "conv", "conv", "sliding_attention"}),
-              HasSubstr("has \"sliding_attention\" for layer 3, expected \"conv\" or \"full_attention\""));
-  EXPECT_THAT(refusal("full_attn_idxs", {4, 1}), HasSubstr("full_attn_idxs has 4, expected integers from 0 to 3"));
-  EXPECT_THAT(refusal("conv_L_cache", 9), HasSubstr("conv_L_cache is 9, expected an integer from 2 to 8"));
-  EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias"));
-  EXPECT_THAT(refusal("block_ffn_dim_multiplier", 0), HasSubstr("block_ffn_dim_multiplier 0 of 85 is 0"));
-}
-
-TEST(Families, Lfm2sFeedForwardBlocksAreOfTheAdjustedSize) {
-  boost::json::object config = small("Lfm2ForCausalLM");
-  EXPECT_EQ(read(config)->intermediate_size, 256) << "2/3 of 128, rounded up";
-  config["block_multiple_of"] = 32;
-  EXPECT_EQ(read(config)->intermediate_size, 96);
-  config["block_ffn_dim_multiplier"] = 1.5;
-  EXPECT_EQ(read(config)->intermediate_size, 128);
-  config["block_ffn_dim_multiplier"] = nullptr;
-  EXPECT_EQ(read(config)->intermediate_size, 85);
-  config["block_ff_dim"] = 12;
-  EXPECT_EQ(read(config)->intermediate_size, 8) << "the older name goes before the other";
-  config["block_auto_adjust_ff_dim"] = false;
-  EXPECT_EQ(read(config)->intermediate_size, 12);
-}
-
-TEST(Families, Lfm2MoeHasExpertsBehindItsFirstLayers) {
-  boost::json::object config = small("Lfm2MoeForCausalLM");
-  config["layer_types"] = {"conv", "full_attention", "conv", "conv"};
-  const auto read_config = read(config);
-  ASSERT_TRUE(read_config.ok()) << read_config.status().message();
-  EXPECT_EQ(read_config->intermediate_size, 128);
-  EXPECT_EQ(read_config->moe.num_experts, 32);
-  EXPECT_EQ(read_config->moe.intermediate_size, 1792);
-  EXPECT_THAT(read_config->moe.sparse_layers, ElementsAre(false, false, true, true));
-  EXPECT_EQ(read_config->moe.score, RouterScore::kSigmoid);
-  EXPECT_TRUE(read_config->moe.correction_bias);
-  EXPECT_TRUE(read_config->moe.normalise);
-  config["use_expert_bias"] = false;
-  EXPECT_FALSE(read(config)->moe.correction_bias);
 }
 
 TEST(Families, Gpt2ReadsItsOwnWordsAndRefusesCrossAttention) {

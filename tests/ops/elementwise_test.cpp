@@ -289,8 +289,8 @@ TEST_P(ElementwiseTest, EveryActivationAgreesWithTheReferenceGatedAndPlain) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   auto reference = make_reference_backend();
   Random random(36);
-  for (const Activation function :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kRelu}) {
+  for (const Activation function : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+                                    Activation::kRelu, Activation::kRelu2}) {
     for (const bool gated : {false, true}) {
       for (const int64_t size : kSizes) {
         const int64_t tokens = 17;

@@ -276,6 +276,7 @@ TEST_P(RecurrentTest, ARecurrenceGoesOnFromItsState) {
                                          .values = some.data() + 2 * keys,
                                          .token_stride = width,
                                          .updates = corrects ? own_gates.data() : nullptr,
+                                         .most_update = sizes.key_dim == 33 ? 2.0F : 1.0F,
                                          .decays = own_gates.data() + sizes.value_heads,
                                          .gate_stride = 2 * sizes.value_heads,
                                          .rates = rates.data(),
@@ -295,6 +296,25 @@ TEST_P(RecurrentTest, ARecurrenceGoesOnFromItsState) {
           2e-5);
     }
   }
+}
+
+TEST_P(RecurrentTest, GatesOfAllTokensMayBeTheSame) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  Random random(74);
+  constexpr int64_t kSize = 37;
+  constexpr int64_t kTokens = 5;
+  const std::vector<float> factors = random.normals(kSize);
+  std::vector<float> values = random.normals(kTokens * kSize);
+  std::vector<float> expected = values;
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] *= factors[i % kSize];
+  (*backend)(GateArgs{.function = Activation::kIdentity,
+                      .gates = factors.data(),
+                      .values = values.data(),
+                      .value_stride = kSize,
+                      .num_tokens = kTokens,
+                      .size = kSize});
+  backend->synchronise();
+  EXPECT_EQ(values, expected);
 }
 
 TEST_P(RecurrentTest, GatesTakeTheirPartOfStridedRows) {

@@ -52,8 +52,8 @@ class KernelTest : public ::testing::TestWithParam<Size> {
 };
 
 TEST_P(KernelTest, EveryActivationGatedAndPlain) {
-  for (const Activation function :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kRelu}) {
+  for (const Activation function : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+                                    Activation::kRelu, Activation::kRelu2}) {
     for (const bool gated : {false, true}) {
       const std::vector<float> in = random_.normals(count() * (gated ? 2 : 1), 4.0f);
       std::vector<float> expected(positions(count()));

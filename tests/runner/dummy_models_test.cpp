@@ -34,7 +34,8 @@ INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
                                          "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2", "stablelm",
                                          "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4", "gemma4_dense",
                                          "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "granitemoehybrid",
-                                         "lfm2", "lfm2_moe"),
+                                         "lfm2", "lfm2_moe", "bamba", "falcon_h1", "nemotron_h", "nemotron_h_narrow",
+                                         "olmo_hybrid"),
                          [](const auto& test) { return test.param; });
 
 TEST(DummyModels, NeedAConfigurationAndNoWeights) {

@@ -63,6 +63,13 @@ void activate(Activation function, const float* in, const float* up, int64_t siz
       return apply([](FW x) { return times_sigmoid(x, x * 1.702f); }, in, up, size, out);
     case Activation::kRelu:
       return apply([](FW x) { return max(FW{}, x); }, in, up, size, out);
+    case Activation::kRelu2:
+      return apply(
+          [](FW x) {
+            const FW positive = max(FW{}, x);
+            return positive * positive;
+          },
+          in, up, size, out);
     case Activation::kSigmoid:
       return apply([](FW x) { return 1.0f / (exp(-x) + 1.0f); }, in, up, size, out);
     case Activation::kIdentity:

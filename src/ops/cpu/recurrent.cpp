@@ -115,7 +115,8 @@ void take_tokens(const RecurrenceArgs& args, int64_t head, int64_t first, int64_
       const float step =
           std::clamp(softplus(args.decays[at] + args.decay_biases[head]), args.least_step, args.most_step);
       fades[static_cast<size_t>(t)] = std::exp(args.rates[head] * step);
-      gains[static_cast<size_t>(t)] = args.updates == nullptr ? step : 1 / (1 + std::exp(-args.updates[at]));
+      gains[static_cast<size_t>(t)] =
+          args.updates == nullptr ? step : args.most_update / (1 + std::exp(-args.updates[at]));
     }
     kernels.recurrence(
         {.state = state,

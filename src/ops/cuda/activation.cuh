@@ -33,6 +33,8 @@ __device__ float activated(float x) {
     return x / (1.0f + expf(-kTwoSqrtTwoByPi * fmaf(0.044715f * x * x, x, x)));
   } else if constexpr (kFunction == Activation::kQuickGelu) {
     return x / (1.0f + expf(-1.702f * x));
+  } else if constexpr (kFunction == Activation::kRelu2) {
+    return x < 0 ? 0.0f : x * x;
   } else if constexpr (kFunction == Activation::kSigmoid) {
     return 1.0f / (1.0f + expf(-x));
   } else if constexpr (kFunction == Activation::kIdentity) {
@@ -52,6 +54,8 @@ __device__ inline float activated(Activation function, float x) {
       return activated<Activation::kGeluTanh>(x);
     case Activation::kQuickGelu:
       return activated<Activation::kQuickGelu>(x);
+    case Activation::kRelu2:
+      return activated<Activation::kRelu2>(x);
     case Activation::kSigmoid:
       return activated<Activation::kSigmoid>(x);
     case Activation::kIdentity:

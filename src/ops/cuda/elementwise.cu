@@ -279,6 +279,8 @@ void activate(const ActivationArgs& args, cudaStream_t stream) {
       return of(std::integral_constant<Activation, Activation::kQuickGelu>());
     case Activation::kRelu:
       return of(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kRelu2:
+      return of(std::integral_constant<Activation, Activation::kRelu2>());
     case Activation::kSigmoid:
       return of(std::integral_constant<Activation, Activation::kSigmoid>());
     case Activation::kIdentity:

@@ -178,7 +178,7 @@ __global__ void recurrence_kernel(RecurrenceArgs args) {
         remembered = sum_of_parts(remembered) * fade;
       }
       const float value = has_column ? in.values[head * args.value_dim + column] : 0.0f;
-      const float gain = args.updates == nullptr ? step : 1.0f / (1.0f + expf(-in.updates[head]));
+      const float gain = args.updates == nullptr ? step : args.most_update / (1.0f + expf(-in.updates[head]));
       const float correction = gain * (value - remembered);
       float out = 0;
 #pragma unroll

@@ -39,7 +39,8 @@ void take_token(const RecurrenceArgs& args, int64_t token, int64_t head, float* 
   const double decay = args.decays[token * args.gate_stride + head] + args.decay_biases[head];
   const double step = std::clamp<double>(std::log1p(std::exp(decay)), args.least_step, args.most_step);
   const double fade = std::exp(args.rates[head] * step);
-  const double gain = args.updates == nullptr ? step : sigmoid(args.updates[token * args.gate_stride + head]);
+  const double gain =
+      args.updates == nullptr ? step : args.most_update * sigmoid(args.updates[token * args.gate_stride + head]);
   const double skip = args.skips == nullptr ? 0 : args.skips[head];
   float* out = args.out == nullptr ? nullptr : args.out + (token * args.num_value_heads + head) * args.value_dim;
   for (int64_t column = 0; column < args.value_dim; ++column) {

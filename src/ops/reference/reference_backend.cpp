@@ -438,6 +438,8 @@ class ReferenceBackend final : public Backend {
         return x / (1.0 + std::exp(-1.702 * x));
       case Activation::kRelu:
         return x < 0 ? 0.0 : x;
+      case Activation::kRelu2:
+        return x < 0 ? 0.0 : x * x;
       case Activation::kSigmoid:
         return 1.0 / (1.0 + std::exp(-x));
       case Activation::kIdentity:
