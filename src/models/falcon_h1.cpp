@@ -49,17 +49,22 @@ class ScaledAttention final : public nn::SelfAttention {
   float output_;
 };
 
-// down(f(m gate(x)) * up(x)) n. One rank, as layers of Mamba are.
+// down(f(m gate(x)) * up(x)) n.
 class ScaledMlp final : public nn::FeedForward {
  public:
   ScaledMlp(nn::Loader& loader, const std::string& prefix, const ModelConfig& config)
-      : size_(config.intermediate_size),
-        function_(config.activation),
-        output_(static_cast<float>(std::get<FalconH1Config>(config.family).mlp_output)),
-        gate_up_(loader,
-                 {{prefix + ".gate_proj", size_, config.mlp_bias}, {prefix + ".up_proj", size_, config.mlp_bias}},
-                 config.hidden_size),
-        down_(loader, prefix + ".down_proj", size_, config.hidden_size, config.mlp_bias) {
+      : function_(config.activation), output_(static_cast<float>(std::get<FalconH1Config>(config.family).mlp_output)) {
+    const int64_t whole = config.intermediate_size;
+    const nn::Linear::Part down{prefix + ".down_proj", config.hidden_size, config.mlp_bias};
+    const nn::Range own = nn::share_of_inner(loader, down, whole, 3);
+    std::vector<nn::Linear::Part> parts = {{prefix + ".gate_proj", whole, config.mlp_bias},
+                                           {prefix + ".up_proj", whole, config.mlp_bias}};
+    for (nn::Linear::Part& part : parts) {
+      if (own.count < whole) part.taken = {own};
+    }
+    size_ = own.count;
+    gate_up_ = {loader, std::move(parts), config.hidden_size};
+    down_ = {loader, {down}, whole, nn::WeightRole::kProjection, nn::Linear::Inputs{own}};
     const double gate = std::get<FalconH1Config>(config.family).mlp_gate;
     if (gate != 1) gate_ = {loader, std::vector<float>(static_cast<size_t>(size_), static_cast<float>(gate))};
   }
@@ -81,7 +86,7 @@ class ScaledMlp final : public nn::FeedForward {
   }
 
  private:
-  int64_t size_;
+  int64_t size_ = 0;
   Activation function_;
   float output_;
   nn::Linear gate_up_;

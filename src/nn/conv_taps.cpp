@@ -16,4 +16,13 @@ std::vector<float> conv_taps(Loader& loader, const std::string& name, int64_t ch
   return taps;
 }
 
+std::vector<float> taken_of(const std::vector<float>& values, const std::vector<Range>& ranges) {
+  std::vector<float> taken;
+  if (values.empty()) return taken;
+  for (const Range& range : ranges) {
+    taken.insert(taken.end(), values.begin() + range.first, values.begin() + range.end());
+  }
+  return taken;
+}
+
 }  // namespace quire::nn

@@ -1,4 +1,5 @@
-// The weights of short convolutions (ops/short_conv.h).
+// The small parameters of recurrent layers: weights of short convolutions (ops/short_conv.h), and what a rank has of
+// vectors.
 #pragma once
 
 #include <string>
@@ -13,5 +14,8 @@ namespace quire::nn {
 // planning.
 std::vector<float> conv_taps(Loader& loader, const std::string& name, int64_t channels, int64_t kernel,
                              const std::vector<Range>& taken);
+
+// Those of `values` that lie in the ranges, one behind the other. None of none, when planning.
+std::vector<float> taken_of(const std::vector<float>& values, const std::vector<Range>& ranges);
 
 }  // namespace quire::nn

@@ -19,15 +19,6 @@ void add_range(Range range, std::vector<Range>& ranges) {
   }
 }
 
-std::vector<float> taken_of(const std::vector<float>& values, const std::vector<Range>& ranges) {
-  std::vector<float> taken;
-  if (values.empty()) return taken;  // planning
-  for (const Range& range : ranges) {
-    taken.insert(taken.end(), values.begin() + range.first, values.begin() + range.end());
-  }
-  return taken;
-}
-
 }  // namespace
 
 GatedDeltaNet::GatedDeltaNet(Loader& loader, const std::string& prefix, const GatedDeltaNetOptions& options)

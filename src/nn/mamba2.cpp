@@ -20,36 +20,75 @@ std::vector<float> of_heads(Loader& loader, const std::string& name, int64_t num
 
 Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& options) : options_(options) {
   const Mamba2Config& sizes = options.sizes;
+  const int64_t all_values = int64_t{sizes.num_heads} * sizes.head_dim;
+  const int64_t all_keys = int64_t{sizes.num_groups} * sizes.state_size;
+  const Linear::Part output{prefix + ".out_proj", options.hidden_size, sizes.output_bias};
+  share_ = share_of_heads(loader, output, sizes.num_heads, sizes.num_groups, sizes.head_dim, loader.shard().rank);
+  Linear::Part input{prefix + ".in_proj", 2 * all_values + 2 * all_keys + sizes.num_heads, sizes.projection_bias};
+  const Range own_values{share_.heads.first * sizes.head_dim, value_size()};
   if (!loader.shard().is_whole()) {
-    loader.fail(unimplemented(
-        "tensor_parallel_size {}: layers of Mamba are not cut yet; give them stages (--pipeline-parallel-size)",
-        loader.shard().size));
+    input.taken = channels(all_values);
+    input.taken.insert(input.taken.begin(), own_values);
+    input.taken.push_back({2 * all_values + 2 * all_keys + share_.heads.first, share_.heads.count});
   }
-  in_ = {loader, prefix + ".in_proj", options.hidden_size, value_size() + num_channels() + sizes.num_heads,
-         sizes.projection_bias};
+  in_ = {loader, {std::move(input)}, options.hidden_size};
   in_.keep_inputs_precise();  // what fades and what is written is in all that follows
   if (!sizes.multipliers.empty()) multipliers_ = {loader, multiplier_of_each()};
-  conv_ = {loader,
-           conv_taps(loader, prefix + ".conv1d.weight", num_channels(), sizes.conv_kernel, {{0, num_channels()}})};
-  if (sizes.conv_bias) conv_bias_ = {loader, loader.vector(prefix + ".conv1d.bias", num_channels())};
+  if (sizes.norm != MambaNorm::kNone) columns_ = gathered_values(loader, output);
+  load_small(loader, prefix);
+  out_ = {loader, {output}, all_values, WeightRole::kProjection, Linear::Inputs{own_values}};
+}
+
+std::vector<Range> Mamba2::channels(int64_t first) const {
+  const Mamba2Config& sizes = options_.sizes;
+  const int64_t keys = first + int64_t{sizes.num_heads} * sizes.head_dim;
+  const int64_t queries = keys + int64_t{sizes.num_groups} * sizes.state_size;
+  const int64_t own = share_.kv_heads.first * sizes.state_size;
+  return {{first + share_.heads.first * sizes.head_dim, value_size()},
+          {keys + own, key_size()},
+          {queries + own, key_size()}};
+}
+
+std::vector<comm::ColumnRange> Mamba2::gathered_values(Loader& loader, const Linear::Part& output) const {
+  const Mamba2Config& sizes = options_.sizes;
+  const int64_t of_group = sizes.num_heads / sizes.num_groups;
+  std::vector<comm::ColumnRange> columns;
+  bool has_whole_groups = true;
+  for (int rank = 0; rank < loader.shard().size; ++rank) {
+    const HeadShare share = share_of_heads(loader, output, sizes.num_heads, sizes.num_groups, sizes.head_dim, rank);
+    columns.push_back({share.heads.first * sizes.head_dim, share.heads.count * sizes.head_dim});
+    has_whole_groups = has_whole_groups && share.heads.first % of_group == 0 && share.heads.count % of_group == 0;
+  }
+  return has_whole_groups ? std::vector<comm::ColumnRange>() : columns;
+}
+
+void Mamba2::load_small(Loader& loader, const std::string& prefix) {
+  const Mamba2Config& sizes = options_.sizes;
+  const int64_t all_values = int64_t{sizes.num_heads} * sizes.head_dim;
+  const int64_t all_channels = all_values + 2 * int64_t{sizes.num_groups} * sizes.state_size;
+  const std::vector<Range> own = {share_.heads};
+  conv_ = {loader, conv_taps(loader, prefix + ".conv1d.weight", all_channels, sizes.conv_kernel, channels(0))};
+  if (sizes.conv_bias) {
+    conv_bias_ = {loader, taken_of(loader.vector(prefix + ".conv1d.bias", all_channels), channels(0))};
+  }
   const bool is_rate = loader.has(prefix + ".A");
-  std::vector<float> rates = of_heads(loader, prefix + (is_rate ? ".A" : ".A_log"), sizes.num_heads);
+  std::vector<float> rates = taken_of(of_heads(loader, prefix + (is_rate ? ".A" : ".A_log"), sizes.num_heads), own);
   for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
   rates_ = {loader, rates};
-  step_biases_ = {loader, loader.vector(prefix + ".dt_bias", sizes.num_heads)};
-  skips_ = {loader, of_heads(loader, prefix + ".D", sizes.num_heads)};
-  if (sizes.norm != MambaNorm::kNone) {
-    const std::string norm = prefix + ".norm.weight";
-    const Shape groups{sizes.num_groups, value_size() / sizes.num_groups};
-    norm_weights_ = {loader, loader.has_shape(norm, groups) ? loader.floats(loader.weight({norm, groups}))
-                                                            : loader.vector(norm, value_size())};
-  }
-  out_ = {loader, prefix + ".out_proj", value_size(), options.hidden_size, sizes.output_bias};
+  step_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_heads), own)};
+  skips_ = {loader, taken_of(of_heads(loader, prefix + ".D", sizes.num_heads), own)};
+  if (sizes.norm == MambaNorm::kNone) return;
+  const std::string norm = prefix + ".norm.weight";
+  const Shape groups{sizes.num_groups, all_values / sizes.num_groups};
+  const std::vector<float> weights =
+      loader.has_shape(norm, groups) ? loader.floats(loader.weight({norm, groups})) : loader.vector(norm, all_values);
+  const Range own_values{share_.heads.first * sizes.head_dim, value_size()};
+  norm_weights_ = {loader, columns_.empty() ? taken_of(weights, {own_values}) : weights};
 }
 
 std::vector<float> Mamba2::multiplier_of_each() const {
   const Mamba2Config& sizes = options_.sizes;
-  const int64_t counts[] = {value_size(), value_size(), key_size(), key_size(), sizes.num_heads};
+  const int64_t counts[] = {value_size(), value_size(), key_size(), key_size(), num_heads()};
   QUIRE_CHECK(sizes.multipliers.size() == std::size(counts));
   std::vector<float> each;
   for (size_t zone = 0; zone < std::size(counts); ++zone) {
@@ -59,8 +98,25 @@ std::vector<float> Mamba2::multiplier_of_each() const {
 }
 
 void Mamba2::norm(const StepContext& step, const ops::View& values) const {
-  const int64_t size = value_size() / options_.sizes.num_groups;
-  for (int64_t first = 0; first < value_size(); first += size) {
+  if (columns_.empty()) return norm_groups(step, values, num_groups());
+  const int64_t mark = step.workspace.mark();
+  const ops::View all =
+      step.workspace.take(values.num_rows, int64_t{options_.sizes.num_heads} * options_.sizes.head_dim);
+  if (!step.workspace.measures()) {
+    const comm::ColumnRange& range = columns_[static_cast<size_t>(step.communicator->rank())];
+    const ops::View own = all.columns(range.first, range.count);
+    step.copy(values, own);
+    step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns_,
+                                      comm::Communicator::kEverybody);
+    norm_groups(step, all, options_.sizes.num_groups);
+    step.copy(own, values);
+  }
+  step.workspace.rewind(mark);
+}
+
+void Mamba2::norm_groups(const StepContext& step, const ops::View& values, int64_t num_groups) const {
+  const int64_t size = values.num_columns / num_groups;
+  for (int64_t first = 0; first < values.num_columns; first += size) {
     const ops::View group = values.columns(first, size);
     step(ops::RmsNormArgs{.hidden = group.strided_floats(),
                           .weight = norm_weights_.data() + first,
@@ -82,7 +138,7 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
   if (!multipliers_.empty()) step.multiply(multipliers_.data(), projected);
   const ops::View gates = projected.columns(0, value_size());
   const ops::View channels = projected.columns(value_size(), num_channels());
-  const ops::View steps = projected.columns(value_size() + num_channels(), sizes.num_heads);
+  const ops::View steps = projected.columns(value_size() + num_channels(), num_heads());
 
   layer.wait(step.backend);
   const ops::StateRuns runs = step.batch.runs_over(layer);
@@ -104,8 +160,8 @@ void Mamba2::operator()(const StepContext& step, const CacheLayer& layer, const 
       .runs = runs,
       .state_offset = conv.state_size(),
       .num_tokens = n,
-      .num_key_heads = sizes.num_groups,
-      .num_value_heads = sizes.num_heads,
+      .num_key_heads = static_cast<int32_t>(num_groups()),
+      .num_value_heads = static_cast<int32_t>(num_heads()),
       .key_dim = sizes.state_size,
       .value_dim = sizes.head_dim,
       .queries = mixed.columns(value_size() + key_size(), key_size()).strided_floats(),

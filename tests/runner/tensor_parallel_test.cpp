@@ -94,6 +94,11 @@ const std::string kFamilies[] = {"llama",
                                  "qwen3_5",
                                  "qwen3_5_moe",
                                  "olmo_hybrid",
+                                 "granitemoehybrid",
+                                 "bamba",
+                                 "falcon_h1",
+                                 "nemotron_h",
+                                 "nemotron_h_narrow",
                                  "lfm2",
                                  "lfm2_moe",
                                  "deepseek_v2",
@@ -143,6 +148,11 @@ INSTANTIATE_TEST_SUITE_P(Two, TensorParallel, testing::Combine(testing::ValuesIn
 INSTANTIATE_TEST_SUITE_P(More, TensorParallel,
                          testing::Combine(testing::Values("llama", "olmo2", "gpt_oss", "gpt2", "deepseek_v2", "gemma3",
                                                           "qwen2_moe"),
+                                          testing::Values(3, 4)),
+                         test_name);
+// Groups of heads that several ranks have heads of.
+INSTANTIATE_TEST_SUITE_P(FewGroups, TensorParallel,
+                         testing::Combine(testing::Values("granitemoehybrid", "bamba", "falcon_h1"),
                                           testing::Values(3, 4)),
                          test_name);
 
