@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
+
 namespace quire::runner {
 namespace {
 
@@ -157,8 +159,9 @@ int32_t block_size_for(const std::vector<nn::KvLayerSpec>& layers, int32_t wante
   return static_cast<int32_t>(std::clamp<int64_t>(rounded, wanted, std::numeric_limits<int32_t>::max() / 2));
 }
 
-Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
-                                std::optional<nn::Range> held) {
+Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size, std::optional<nn::Range> held,
+                                const std::vector<nn::KvLayerSpec>& uncut) {
+  QUIRE_CHECK(uncut.empty() || uncut.size() == layers.size());
   if (layers.empty()) return invalid_argument("a cache of no layers");
   if (block_size < 1) return invalid_argument("blocks of {} tokens", block_size);
   for (size_t i = 0; i < layers.size(); ++i) QUIRE_RETURN_IF_ERROR(check_layer(layers[i], i));
@@ -167,7 +170,7 @@ Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t blo
   layout.layers = std::move(layers);
   layout.places.resize(layout.layers.size());
   layout.keeps_states = std::ranges::any_of(layout.layers, is_state);
-  std::vector<LayerGroup> groups = make_groups(layout.layers, block_size);
+  std::vector<LayerGroup> groups = make_groups(uncut.empty() ? layout.layers : uncut, block_size);
   for (size_t group = 0; group < groups.size(); ++group) {
     layout.windows.push_back(layout.layers[index_of(groups[group].front())].window);
     layout.layers_of_group.push_back(static_cast<int32_t>(groups[group].size()));

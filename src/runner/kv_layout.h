@@ -66,8 +66,11 @@ struct KvLayout {
 // Errors: invalid_argument for no layers, sizes that are none, an element type that is none of the cache's;
 // unimplemented for values of another size than their keys.
 // held: of a stage of a pipeline these layers alone have memory; which group a layer belongs to does not depend on it.
+// uncut: of a rank that has a part of each layer, all of them whole; which group a layer belongs to follows from these,
+// so that ranks of unlike parts agree. Empty: layers.
 Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
-                                std::optional<nn::Range> held = std::nullopt);
+                                std::optional<nn::Range> held = std::nullopt,
+                                const std::vector<nn::KvLayerSpec>& uncut = {});
 
 // Tokens of a block: `wanted`, or where layers keep states as many, a multiple of kStateBlockTokens, as take at least
 // the memory of the largest state in the smallest layer that has keys. What drafts leave beside a state does not count:

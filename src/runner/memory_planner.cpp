@@ -283,7 +283,7 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
   warn_of_too_large_pool(backend, free_bytes, memory);
 }
 
-Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
+Status lay_out_cache(const models::Model& model, const std::vector<nn::KvLayerSpec>& uncut, PlannedModel& planned) {
   std::vector<nn::KvLayerSpec> layers = kv_layers_of(model, planned);
   std::optional<nn::Range> held;
   if (planned.stage.count > 1) {
@@ -297,7 +297,7 @@ Status lay_out_cache(const models::Model& model, PlannedModel& planned) {
           planned.stage.count, planned.stage.index);
     }
   }
-  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), planned.memory.block_size, held));
+  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), planned.memory.block_size, held, uncut));
   return {};
 }
 
@@ -402,23 +402,23 @@ void note_weights(const nn::Loader& loader, PlannedModel& planned) {
   memory.quantization = loader.quantized().to_string();
 }
 
-// Tokens of a block, the same in all ranks: it follows from what the model keeps that is not cut.
-Result<int32_t> block_size_of(const EngineConfig& config, const models::Model& model,
-                              const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-                              const PlannedModel& planned) {
-  if (planned.config.recurrent_layers.empty()) return config.block_size;
-  if (planned.shard.is_whole()) return block_size_for(kv_layers_of(model, planned), config.block_size);
+// Of models with recurrent layers what they keep where it is not cut: the tokens of a block and the groups of layers
+// follow from it, which must be the same in all ranks. Of others nothing.
+Result<std::vector<nn::KvLayerSpec>> uncut_layers(const models::Model& model, const checkpoint::Checkpoint& checkpoint,
+                                                  ops::Backend& backend, const PlannedModel& planned) {
+  if (planned.config.recurrent_layers.empty()) return std::vector<nn::KvLayerSpec>();
+  if (planned.shard.is_whole()) return kv_layers_of(model, planned);
   nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> whole,
                          planned.family.build(planned.config, planned.max_model_len, loader));
-  return block_size_for(kv_layers_of(*whole, planned), config.block_size);
+  return kv_layers_of(*whole, planned);
 }
 
 // The cache's blocks, and how many there are: what is left for them.
-Status plan_cache(const EngineConfig& config, const models::Model& model, ops::Backend& backend, int64_t free_bytes,
-                  PlannedModel& planned) {
+Status plan_cache(const EngineConfig& config, const models::Model& model, const std::vector<nn::KvLayerSpec>& uncut,
+                  ops::Backend& backend, int64_t free_bytes, PlannedModel& planned) {
   MemoryPlan& memory = planned.memory;
-  QUIRE_RETURN_IF_ERROR(lay_out_cache(model, planned));
+  QUIRE_RETURN_IF_ERROR(lay_out_cache(model, uncut, planned));
   const KvLayout& layout = planned.kv_layout;
   memory.kv_token_bytes = layout.token_bytes();
   memory.windows = layout.windows;
@@ -470,11 +470,12 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
                     planned.shard, planned.stage);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
-  QUIRE_ASSIGN_OR_RETURN(planned.memory.block_size, block_size_of(config, *model, checkpoint, backend, planned));
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<nn::KvLayerSpec> uncut, uncut_layers(*model, checkpoint, backend, planned));
+  planned.memory.block_size = uncut.empty() ? config.block_size : block_size_for(uncut, config.block_size);
   plan_workspace(config, *model, backend, planned);
   QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader, backend, planned));
   note_weights(loader, planned);
-  QUIRE_RETURN_IF_ERROR(plan_cache(config, *model, backend, free_bytes, planned));
+  QUIRE_RETURN_IF_ERROR(plan_cache(config, *model, uncut, backend, free_bytes, planned));
   return planned;
 }
 

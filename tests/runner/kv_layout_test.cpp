@@ -181,6 +181,28 @@ TEST(KvLayout, BlocksAreSoLongThatAStateFillsThePlaceOfKeysAndValues) {
   EXPECT_EQ(states.token_bytes() + states.unused_bytes(), 0);
 }
 
+// Ranks with unlike parts of heads and of states.
+TEST(KvLayout, GroupsAreThoseOfTheUncutModelInAllRanks) {
+  const auto layers_of = [](int32_t kv_heads, int64_t state) {
+    std::vector<nn::KvLayerSpec> layers;
+    for (int32_t layer = 0; layer < 8; ++layer) {
+      layers.push_back(layer % 4 == 3 ? plain_layer(kv_heads, 64) : nn::KvLayerSpec::of_state(state, 100));
+    }
+    return layers;
+  };
+  const std::vector<nn::KvLayerSpec> uncut = layers_of(3, 5000);
+  const KvLayout whole = layout_of(uncut, 32);
+  for (const auto& [kv_heads, state] : {std::pair(2, 2400), {1, 2600}, {1, 100}}) {
+    const auto cut = make_kv_layout(layers_of(kv_heads, state), 32, std::nullopt, uncut);
+    ASSERT_TRUE(cut.ok()) << cut.status().message();
+    EXPECT_EQ(groups_of(*cut), groups_of(whole));
+    EXPECT_EQ(cut->windows, whole.windows);
+    EXPECT_LT(cut->block_bytes, whole.block_bytes);
+    EXPECT_GE(cut->unused_bytes(), 0);
+  }
+  EXPECT_NE(groups_of(layout_of(layers_of(1, 100), 32)), groups_of(whole)) << "or the test shows nothing";
+}
+
 TEST(KvLayout, RefusesWhatItHasNoPlaceFor) {
   const auto refused = [](nn::KvLayerSpec layer) {
     const auto layout = make_kv_layout({plain_layer(2, 64), layer}, 16);
