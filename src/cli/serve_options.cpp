@@ -320,7 +320,8 @@ void add_served_model(CLI::App& command, ServeOptions& options) {
           "--tool-call-parser", server.tool_call_parser,
           "How the model writes calls of tools: auto (what its chat template shows), hermes, llama3_json, "
           "mistral, qwen3_coder (qwen3_xml), pythonic, llama4_pythonic, deepseek_v3, deepseek_v31, glm45, granite, "
-          "hunyuan_a13b, internlm, jamba, kimi_k2, minimax_m2, phi4_mini_json, step3, gemma4, openai, none")
+          "hunyuan_a13b, internlm, jamba, kimi_k2, minimax_m2, phi4_mini_json, step3, gemma4, nemotron_json, seed_oss, "
+          "lfm2, olmo3, openai, none")
       ->capture_default_str()
       ->group(kServerGroup);
   command

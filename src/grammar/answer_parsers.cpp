@@ -54,6 +54,23 @@ bool CallWriter::knows(std::string_view name) const {
          std::ranges::find(reading_.functions, name, &ToolFunction::name) != reading_.functions.end();
 }
 
+void TextBesideCalls::say(std::string_view text, AnswerPiece& out) {
+  if (writer_.count() != num_calls_) {
+    num_calls_ = writer_.count();
+    behind_call_ = true;
+    blank_.clear();
+  }
+  if (behind_call_) {
+    const size_t start = std::min(text.find_first_not_of(" \n\t\r"), text.size());
+    blank_ += text.substr(0, start);
+    text.remove_prefix(start);
+    if (text.empty()) return;
+    out.content += std::exchange(blank_, {});
+    behind_call_ = false;
+  }
+  out.content += text;
+}
+
 void CallWriter::begin(std::string_view name, AnswerPiece& out) {
   leaves_out_ = !reading_.parallel && count_ > 0;
   if (leaves_out_) return;
@@ -298,6 +315,7 @@ std::unique_ptr<AnswerParser> make_tool_parser(const AnswerReading& reading) {
   if (reading.tools == ToolFormat::kPythonic || reading.tools == ToolFormat::kLlama4Pythonic) {
     return make_python_call_parser(reading);
   }
+  if (format_in(kPythonCallFormats, reading.tools) != nullptr) return make_marked_python_call_parser(reading);
   if (reading.tools == ToolFormat::kGemma4) return make_gemma_call_parser(reading);
   return std::make_unique<TextParser>();
 }

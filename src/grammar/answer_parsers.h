@@ -37,6 +37,20 @@ class CallWriter {
   bool leaves_out_ = false;  // the call that was begun last
 };
 
+// What is said beside calls. White space behind a call is the answer's where more than calls follows.
+class TextBesideCalls {
+ public:
+  // `writer`: of the calls; must outlive it.
+  explicit TextBesideCalls(const CallWriter& writer) : writer_(writer) {}
+  void say(std::string_view text, AnswerPiece& out);
+
+ private:
+  const CallWriter& writer_;
+  int32_t num_calls_ = 0;  // when something was said last
+  bool behind_call_ = false;
+  std::string blank_;
+};
+
 // One JSON object of a call, character by character: {"name": ..., "arguments": {...}} in any order, or, with a name
 // that is known, the arguments themselves.
 class JsonCall {
@@ -83,6 +97,7 @@ class JsonCall {
 std::unique_ptr<AnswerParser> make_json_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_xml_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_python_call_parser(const AnswerReading& reading);
+std::unique_ptr<AnswerParser> make_marked_python_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_gemma_call_parser(const AnswerReading& reading);
 std::unique_ptr<AnswerParser> make_channel_parser(const AnswerReading& reading);
 

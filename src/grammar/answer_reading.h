@@ -39,16 +39,21 @@ enum class ToolFormat : uint8_t {
   kStep3,           // <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="name">... in a section
   kGptOss,          // channels: commentary to=functions.name
   kGemma4,          // <|tool_call>call:name{key:<|"|>value<|"|>}<tool_call|>
+  kNemotron,        // <TOOLCALL>[{"name": ..., "arguments": {...}}]</TOOLCALL>
+  kSeedOss,         // <seed:tool_call><function=name><parameter=key>value</parameter></function></seed:tool_call>
+  kLfm2,            // <|tool_call_start|>[name(key=value), ...]<|tool_call_end|>
+  kOlmo3,           // <function_calls>name(key=value)</function_calls>, a line each
 };
 
 // The names are those of vLLM's --reasoning-parser.
 enum class ReasoningFormat : uint8_t {
   kNone,
-  kThink,    // <think>...</think>: deepseek_r1, qwen3, glm45, minimax_m2
+  kThink,    // <think>...</think>: deepseek_r1, qwen3, glm45, minimax_m2, olmo3
   kGranite,  // Here is my thought process: ... Here is my response:
   kMistral,  // [THINK]...[/THINK]
   kGptOss,   // the channel analysis
   kGemma4,   // <|channel>thought ... <channel|>
+  kSeedOss,  // <seed:think>...</seed:think>
 };
 
 // Errors: invalid_argument listing the names there are.

@@ -142,9 +142,9 @@ class GemmaCallParser final : public AnswerParser {
 
   void finish(AnswerPiece& out) override {
     if (!in_call_) {
-      say(std::exchange(held_, {}), out);
+      text_.say(std::exchange(held_, {}), out);
     } else if (!write_call(held_, out)) {  // whose end mark was the answer's end, perhaps
-      say(std::string(kGemmaCall) + std::exchange(held_, {}), out);
+      text_.say(std::string(kGemmaCall) + std::exchange(held_, {}), out);
     }
     in_call_ = false;
     held_.clear();
@@ -160,11 +160,11 @@ class GemmaCallParser final : public AnswerParser {
     const size_t begin = find_mark(held_, {kGemmaCall}, which);
     if (begin == std::string::npos) {
       const size_t keep = held_mark(held_, {kGemmaCall});
-      say(std::string_view(held_).substr(0, held_.size() - keep), out);
+      text_.say(std::string_view(held_).substr(0, held_.size() - keep), out);
       held_.erase(0, held_.size() - keep);
       return false;
     }
-    say(std::string_view(held_).substr(0, begin), out);
+    text_.say(std::string_view(held_).substr(0, begin), out);
     held_.erase(0, begin + kGemmaCall.size());
     in_call_ = true;
     in_quotes_ = false;
@@ -189,7 +189,7 @@ class GemmaCallParser final : public AnswerParser {
     if (in_quotes_) return true;
     if (!write_call(std::string_view(held_).substr(0, at), out)) {
       if (++ends_ < kMostEnds) return true;
-      say(std::string(kGemmaCall) + held_.substr(0, scanned_), out);
+      text_.say(std::string(kGemmaCall) + held_.substr(0, scanned_), out);
     }
     held_.erase(0, scanned_);
     in_call_ = false;
@@ -201,32 +201,16 @@ class GemmaCallParser final : public AnswerParser {
     if (!call || !writer_.knows(call->first)) return false;
     writer_.begin(call->first, out);
     writer_.arguments(json::serialize(call->second), out);
-    blank_.clear();
-    behind_call_ = true;
     return true;
   }
 
-  // White space behind a call is the answer's where more than calls follows.
-  void say(std::string_view text, AnswerPiece& out) {
-    if (behind_call_) {
-      const size_t start = std::min(text.find_first_not_of(" \n\t\r"), text.size());
-      blank_ += text.substr(0, start);
-      text.remove_prefix(start);
-      if (text.empty()) return;
-      out.content += std::exchange(blank_, {});
-      behind_call_ = false;
-    }
-    out.content += text;
-  }
-
   CallWriter writer_;
+  TextBesideCalls text_{writer_};
   std::string held_;  // text that may begin a call, or the call behind its mark
   bool in_call_ = false;
   bool in_quotes_ = false;
   size_t scanned_ = 0;  // of the call
   int ends_ = 0;
-  bool behind_call_ = false;
-  std::string blank_;
 };
 
 }  // namespace

@@ -71,11 +71,11 @@ class JsonCallParser final : public AnswerParser {
 
   void finish(AnswerPiece& out) override {
     if (state_ == State::kCall && !call_.is_call()) {
-      out.content += opened_ + header_ + call_.text();
+      text_.say(opened_ + header_ + call_.text(), out);
     } else if (state_ == State::kBetween && writer_.count() == count_before_) {
-      out.content += opened_ + header_;
+      text_.say(opened_ + header_, out);
     }
-    if (state_ == State::kText || state_ == State::kStart || state_ == State::kBetween) out.content += held_text();
+    if (state_ == State::kText || state_ == State::kStart || state_ == State::kBetween) text_.say(held_text(), out);
     held_.clear();
   }
 
@@ -104,7 +104,7 @@ class JsonCallParser final : public AnswerParser {
       case State::kCall:
         return call(text, out);
       case State::kSaid:
-        out.content += text;
+        text_.say(text, out);
         return text.size();
     }
     return 0;
@@ -133,24 +133,18 @@ class JsonCallParser final : public AnswerParser {
     size_t which = 0;
     const size_t found = find_mark(text, {format_.open}, which);
     if (found != std::string_view::npos) {
-      say(text.substr(0, found), out);
+      text_.say(text.substr(0, found), out);
       return open(found + format_.open.size(), format_.open);
     }
     const size_t keep = held_mark(text, {format_.open});
-    say(text.substr(0, text.size() - keep), out);
+    text_.say(text.substr(0, text.size() - keep), out);
     return text.size() - keep;
-  }
-
-  // Whitespace between calls is no content.
-  void say(std::string_view text, AnswerPiece& out) {
-    if (writer_.count() > 0 && text.find_first_not_of(" \n\t\r") == std::string_view::npos) return;
-    out.content += text;
   }
 
   size_t between(std::string_view text, AnswerPiece& out) {
     if (!format_.close.empty()) {
       if (text.starts_with(format_.close)) {
-        if (writer_.count() == count_before_) out.content += opened_ + header_ + std::string(format_.close);
+        if (writer_.count() == count_before_) text_.say(opened_ + header_ + std::string(format_.close), out);
         state_ = State::kText;
         return format_.close.size();
       }
@@ -160,7 +154,7 @@ class JsonCallParser final : public AnswerParser {
     if (c == '{') {
       const std::string name = name_in(format_.format, header_);
       if (!name.empty() && !writer_.knows(name)) {  // of a function that there is not: text
-        out.content += opened_ + header_;
+        text_.say(opened_ + header_, out);
         state_ = whole_ ? State::kSaid : State::kText;
         return 0;
       }
@@ -179,7 +173,7 @@ class JsonCallParser final : public AnswerParser {
         header_.clear();
         state_ = State::kBetween;
       } else {
-        out.content += opened_ + header_ + call_.text();
+        text_.say(opened_ + header_ + call_.text(), out);
         state_ = whole_ ? State::kSaid : State::kText;
       }
       return i + 1;
@@ -191,6 +185,7 @@ class JsonCallParser final : public AnswerParser {
   const bool whole_;
   State state_;
   CallWriter writer_;
+  TextBesideCalls text_{writer_};
   JsonCall call_;
   std::string held_;
   std::string opened_;  // the mark that was found

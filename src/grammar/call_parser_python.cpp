@@ -1,5 +1,5 @@
-// Calls written as Python would: [name(key=value, ...), ...], the whole answer. Values are literals; nothing is ever
-// evaluated. JSON's true, false and null are taken beside Python's.
+// Calls written as Python would: [name(key=value, ...), ...], the whole answer or between marks. Values are literals;
+// nothing is ever evaluated. JSON's true, false and null are taken beside Python's.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -17,23 +17,16 @@ class LiteralReader {
  public:
   explicit LiteralReader(std::string_view text) : text_(text) {}
 
-  // "[f(a=1), g()]", all of the text: names with their arguments.
-  std::optional<std::vector<std::pair<std::string, json::object>>> calls() {
-    std::vector<std::pair<std::string, json::object>> out;
+  using Call = std::pair<std::string, json::object>;  // a name with its arguments
+
+  // "[f(a=1), g()]", all of the text.
+  std::optional<std::vector<Call>> calls() {
+    std::vector<Call> out;
     if (!skip('[')) return std::nullopt;
     while (!skip(']')) {
-      const std::string name = word();
-      if (name.empty() || !skip('(')) return std::nullopt;
-      json::object arguments;
-      while (!skip(')')) {
-        const std::string key = word();
-        if (key.empty() || !skip('=')) return std::nullopt;
-        auto value = literal(0);
-        if (!value) return std::nullopt;
-        arguments[key] = std::move(*value);
-        if (!skip(',') && peek() != ')') return std::nullopt;
-      }
-      out.emplace_back(name, std::move(arguments));
+      auto one = call();
+      if (!one) return std::nullopt;
+      out.push_back(std::move(*one));
       if (!skip(',') && peek() != ']') return std::nullopt;
     }
     blanks();
@@ -41,8 +34,35 @@ class LiteralReader {
     return out;
   }
 
+  // "f(a=1)\ng()", all of the text.
+  std::optional<std::vector<Call>> calls_one_behind_the_other() {
+    std::vector<Call> out;
+    while (peek() != '\0') {
+      auto one = call();
+      if (!one) return std::nullopt;
+      out.push_back(std::move(*one));
+    }
+    if (at_ != text_.size() || out.empty()) return std::nullopt;
+    return out;
+  }
+
  private:
   static constexpr int kMostDepth = 64;
+
+  std::optional<Call> call() {
+    const std::string name = word();
+    if (name.empty() || !skip('(')) return std::nullopt;
+    json::object arguments;
+    while (!skip(')')) {
+      const std::string key = word();
+      if (key.empty() || !skip('=')) return std::nullopt;
+      auto value = literal(0);
+      if (!value) return std::nullopt;
+      arguments[key] = std::move(*value);
+      if (!skip(',') && peek() != ')') return std::nullopt;
+    }
+    return Call{name, std::move(arguments)};
+  }
 
   void blanks() {
     while (at_ < text_.size() &&
@@ -184,6 +204,16 @@ class LiteralReader {
   size_t at_ = 0;
 };
 
+// Whether all are of functions that there are; then they are told.
+bool tell(const std::optional<std::vector<LiteralReader::Call>>& calls, CallWriter& writer, AnswerPiece& out) {
+  if (!calls || !std::ranges::all_of(*calls, [&](const auto& call) { return writer.knows(call.first); })) return false;
+  for (const auto& [name, arguments] : *calls) {
+    writer.begin(name, out);
+    writer.arguments(json::serialize(arguments), out);
+  }
+  return true;
+}
+
 // An answer that begins with a bracket is held until it ends; then it is calls, or text.
 class PythonCallParser final : public AnswerParser {
  public:
@@ -206,17 +236,7 @@ class PythonCallParser final : public AnswerParser {
   void finish(AnswerPiece& out) override {
     if (said_) return;
     std::string_view text = without_marks(held_);
-    const auto calls = LiteralReader(text).calls();
-    const bool are_known =
-        calls && std::ranges::all_of(*calls, [&](const auto& call) { return writer_.knows(call.first); });
-    if (!are_known) {
-      out.content += std::exchange(held_, {});
-      return;
-    }
-    for (const auto& [name, arguments] : *calls) {
-      writer_.begin(name, out);
-      writer_.arguments(json::serialize(arguments), out);
-    }
+    if (!tell(LiteralReader(text).calls(), writer_, out)) out.content += std::exchange(held_, {});
   }
 
  private:
@@ -241,7 +261,62 @@ class PythonCallParser final : public AnswerParser {
   bool said_ = false;
 };
 
+// Text around calls is told as it comes; what stands between marks is held until the second.
+class MarkedPythonCallParser final : public AnswerParser {
+ public:
+  MarkedPythonCallParser(const AnswerReading& reading, const PythonCallFormat& format)
+      : format_(format), writer_(reading) {}
+
+  void push(std::string_view text, AnswerPiece& out) override {
+    held_ += text;
+    while (true) {
+      size_t which = 0;
+      const std::string_view mark = inside_ ? format_.close : format_.open;
+      const size_t from = inside_ ? looked_at_ : 0;
+      const size_t found = find_mark(std::string_view(held_).substr(from), {mark}, which);
+      if (found == std::string_view::npos) break;
+      const std::string before = held_.substr(0, from + found);
+      held_.erase(0, from + found + mark.size());
+      looked_at_ = 0;
+      if (inside_ ? !tell_calls(before, out) : !before.empty()) {
+        text_.say(inside_ ? std::string(format_.open) + before + std::string(format_.close) : before, out);
+      }
+      inside_ = !inside_;
+    }
+    if (inside_) {
+      looked_at_ = held_.size() - std::min(held_.size(), format_.close.size() - 1);
+      return;
+    }
+    const size_t keep = held_mark(held_, {format_.open});
+    text_.say(held_.substr(0, held_.size() - keep), out);
+    held_.erase(0, held_.size() - keep);
+  }
+
+  // The last mark may be missing: an end token takes its place.
+  void finish(AnswerPiece& out) override {
+    if (inside_ && tell_calls(held_, out)) return held_.clear();
+    text_.say((inside_ ? std::string(format_.open) : std::string()) + std::exchange(held_, {}), out);
+  }
+
+ private:
+  bool tell_calls(std::string_view text, AnswerPiece& out) {
+    LiteralReader reader(text);
+    return tell(format_.listed ? reader.calls() : reader.calls_one_behind_the_other(), writer_, out);
+  }
+
+  const PythonCallFormat& format_;
+  CallWriter writer_;
+  TextBesideCalls text_{writer_};
+  std::string held_;
+  size_t looked_at_ = 0;  // of what is held, which has no mark
+  bool inside_ = false;
+};
+
 }  // namespace
+
+std::unique_ptr<AnswerParser> make_marked_python_call_parser(const AnswerReading& reading) {
+  return std::make_unique<MarkedPythonCallParser>(reading, *format_in(kPythonCallFormats, reading.tools));
+}
 
 std::unique_ptr<AnswerParser> make_python_call_parser(const AnswerReading& reading) {
   return std::make_unique<PythonCallParser>(reading);

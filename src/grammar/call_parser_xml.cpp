@@ -43,9 +43,9 @@ class XmlCallParser final : public AnswerParser {
 
   void finish(AnswerPiece& out) override {
     if (state_ == State::kText || (state_ == State::kOpen && !any_)) {
-      out.content += (state_ == State::kOpen ? std::string(format_.open) + around_ : std::string()) + held_;
+      text_.say((state_ == State::kOpen ? std::string(format_.open) + around_ : std::string()) + held_, out);
     } else if (state_ == State::kName) {
-      if (!any_) out.content += std::string(format_.open) + around_ + std::string(format_.call) + held_;
+      if (!any_) text_.say(std::string(format_.open) + around_ + std::string(format_.call) + held_, out);
     } else if (state_ != State::kOpen) {  // cut within a call: the parameters that are whole
       writer_.arguments(first_ ? "{}" : "}", out);
     }
@@ -110,7 +110,7 @@ class XmlCallParser final : public AnswerParser {
     const size_t found = find_mark(held_, {format_.open}, which);
     const size_t length = found == std::string::npos ? held_.size() - held_mark(held_, {format_.open}) : found;
     const std::string_view said = std::string_view(held_).substr(0, length);
-    if (writer_.count() == 0 || said.find_first_not_of(kBlank) != std::string_view::npos) out.content += said;
+    text_.say(said, out);
     take(found == std::string::npos ? length : found + format_.open.size());
     if (found == std::string::npos) return false;
     state_ = State::kOpen;
@@ -136,7 +136,7 @@ class XmlCallParser final : public AnswerParser {
     if (!close) return false;
     if (*close) {
       take_mark(format_.close);
-      if (!any_) out.content += std::string(format_.open) + around_ + std::string(format_.close);
+      if (!any_) text_.say(std::string(format_.open) + around_ + std::string(format_.close), out);
       state_ = State::kText;
       return true;
     }
@@ -180,8 +180,8 @@ class XmlCallParser final : public AnswerParser {
 
   // The mark was no call's.
   bool back_to_text(AnswerPiece& out) {
-    out.content += format_.open;
-    out.content += std::exchange(around_, {});
+    text_.say(format_.open, out);
+    text_.say(std::exchange(around_, {}), out);
     state_ = State::kText;
     return true;
   }
@@ -306,6 +306,7 @@ class XmlCallParser final : public AnswerParser {
   const AnswerReading& reading_;
   const XmlCallFormat format_;
   CallWriter writer_;
+  TextBesideCalls text_{writer_};
   State state_ = State::kText;
   std::string held_;
   size_t looked_ = 0;   // of held_, for the mark that is looked for

@@ -148,6 +148,7 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
         break;
       case ToolFormat::kGranite:
       case ToolFormat::kJamba:
+      case ToolFormat::kNemotron:
       case ToolFormat::kPhi4Mini:
         each.emplace_back(object_call(function, "", "arguments", ""));
         break;
@@ -177,6 +178,8 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
         break;
       case ToolFormat::kPythonic:
       case ToolFormat::kLlama4Pythonic:
+      case ToolFormat::kLfm2:
+      case ToolFormat::kOlmo3:
         each.emplace_back(python_call(function));
         break;
       default:
@@ -185,6 +188,7 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
   }
   calls.trigger = format == nullptr ? "" : format->open;
   if (reading.tools == ToolFormat::kGemma4) calls.trigger = kGemmaCall;
+  if (const auto* python = format_in(kPythonCallFormats, reading.tools)) calls.trigger = python->open;
   if (each.empty()) return calls;
   calls.whole = true;
   const CallsShape shape = calls_shape(reading.tools);

@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ToolFormat>, 29> kToolNames = {{
+constexpr std::array<std::pair<std::string_view, ToolFormat>, 35> kToolNames = {{
     {"none", ToolFormat::kNone},
     {"hermes", ToolFormat::kHermes},
     {"llama3_json", ToolFormat::kLlama3Json},
@@ -31,6 +31,10 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 29> kToolNames = {
     {"phi4_mini_json", ToolFormat::kPhi4Mini},
     {"step3", ToolFormat::kStep3},
     {"gemma4", ToolFormat::kGemma4},
+    {"nemotron_json", ToolFormat::kNemotron},
+    {"seed_oss", ToolFormat::kSeedOss},
+    {"lfm2", ToolFormat::kLfm2},
+    {"olmo3", ToolFormat::kOlmo3},
     // Other names of the same.
     {"llama4_json", ToolFormat::kLlama3Json},
     {"qwen3_xml", ToolFormat::kQwen3Coder},
@@ -42,15 +46,18 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 29> kToolNames = {
     {"minimax", ToolFormat::kMinimaxM2},
     {"gpt-oss", ToolFormat::kGptOss},
     {"harmony", ToolFormat::kGptOss},
+    {"ernie45", ToolFormat::kHermes},
+    {"nemotron", ToolFormat::kNemotron},
 }};
 
-constexpr std::array<std::pair<std::string_view, ReasoningFormat>, 13> kReasoningNames = {{
+constexpr std::array<std::pair<std::string_view, ReasoningFormat>, 16> kReasoningNames = {{
     {"none", ReasoningFormat::kNone},
     {"deepseek_r1", ReasoningFormat::kThink},
     {"granite", ReasoningFormat::kGranite},
     {"mistral", ReasoningFormat::kMistral},
     {"openai_gptoss", ReasoningFormat::kGptOss},
     {"gemma4", ReasoningFormat::kGemma4},
+    {"seed_oss", ReasoningFormat::kSeedOss},
     // Other names of the same.
     {"qwen3", ReasoningFormat::kThink},
     {"glm45", ReasoningFormat::kThink},
@@ -58,6 +65,8 @@ constexpr std::array<std::pair<std::string_view, ReasoningFormat>, 13> kReasonin
     {"deepseek_v3", ReasoningFormat::kThink},
     {"minimax_m2", ReasoningFormat::kThink},
     {"kimi_k2", ReasoningFormat::kThink},
+    {"olmo3", ReasoningFormat::kThink},
+    {"ernie45", ReasoningFormat::kThink},
     {"gpt-oss", ReasoningFormat::kGptOss},
 }};
 
@@ -106,10 +115,14 @@ bool knows_tools(std::string_view chat_template) {
 
 // By the marks that the template itself writes around calls of earlier turns: the rarest first.
 ToolFormat tool_format_of(std::string_view chat_template) {
-  constexpr std::array<std::pair<std::string_view, ToolFormat>, 17> kMarks = {{
+  constexpr std::array<std::pair<std::string_view, ToolFormat>, 21> kMarks = {{
       {"<|tool_calls_section_begin|>", ToolFormat::kKimiK2},
       {"<｜tool▁calls▁begin｜>", ToolFormat::kDeepseekV3},
       {"<minimax:tool_call>", ToolFormat::kMinimaxM2},
+      {"<seed:tool_call>", ToolFormat::kSeedOss},
+      {"<TOOLCALL>", ToolFormat::kNemotron},
+      {"<|tool_list_start|>", ToolFormat::kLfm2},
+      {"<function_calls>", ToolFormat::kOlmo3},
       {"<steptml:invoke", ToolFormat::kStep3},
       {"<|action_start|>", ToolFormat::kInternlm},
       {"<|python_start|>", ToolFormat::kLlama4Pythonic},
@@ -154,6 +167,7 @@ bool is_mark(std::string_view spelling) {
   const auto is = [spelling](std::string_view mark) { return mark == spelling; };
   return std::ranges::any_of(kOthers, is) ||
          std::ranges::any_of(kJsonCallFormats, [&](const auto& f) { return is(f.open) || is(f.close); }) ||
+         std::ranges::any_of(kPythonCallFormats, [&](const auto& f) { return is(f.open) || is(f.close); }) ||
          std::ranges::any_of(kReasoningMarks, [&](const auto& f) { return is(f.begin) || is(f.end); }) ||
          std::ranges::any_of(kXmlCallFormats, [&](const auto& f) {
            return is(f.open) || is(f.close) || is(f.call_end) || is(f.key) || is(f.key_end) || is(f.value) ||
@@ -214,6 +228,7 @@ std::string call_text(ToolFormat format, size_t index, std::string_view name, co
     case ToolFormat::kMistral:
     case ToolFormat::kGranite:
     case ToolFormat::kJamba:
+    case ToolFormat::kNemotron:
     case ToolFormat::kPhi4Mini:
       return object_text(name, arguments, "arguments");
     case ToolFormat::kLlama3Json:
@@ -222,6 +237,8 @@ std::string call_text(ToolFormat format, size_t index, std::string_view name, co
       return fmt::format("<|action_start|><|plugin|>\n{}<|action_end|>", object_text(name, arguments, "parameters"));
     case ToolFormat::kPythonic:
     case ToolFormat::kLlama4Pythonic:
+    case ToolFormat::kLfm2:
+    case ToolFormat::kOlmo3:
       return python_text(name, arguments);
     case ToolFormat::kDeepseekV3:
       return fmt::format("{}function{}{}\n```json\n{}\n```{}", kDeepseekCall, kDeepseekSeparator, name, plain,
@@ -249,8 +266,14 @@ CallsShape calls_shape(ToolFormat format) {
       return {"<|tool_call|>[", ", ", "]"};
     case ToolFormat::kJamba:
       return {"<tool_calls>[", ", ", "]</tool_calls>"};
+    case ToolFormat::kNemotron:
+      return {"<TOOLCALL>[", ", ", "]</TOOLCALL>"};
     case ToolFormat::kPhi4Mini:
       return {"functools[", ", ", "]"};
+    case ToolFormat::kLfm2:
+      return {"<|tool_call_start|>[", ", ", "]<|tool_call_end|>"};
+    case ToolFormat::kOlmo3:
+      return {"<function_calls>", "\n", "</function_calls>"};
     case ToolFormat::kPythonic:
       return {"[", ", ", "]"};
     case ToolFormat::kLlama4Pythonic:

@@ -15,7 +15,7 @@ struct JsonCallFormat {
   std::string_view close;  // what they end before; empty: the answer's end
 };
 
-constexpr std::array<JsonCallFormat, 10> kJsonCallFormats = {{
+constexpr std::array<JsonCallFormat, 11> kJsonCallFormats = {{
     {ToolFormat::kHermes, "<tool_call>", "</tool_call>"},
     {ToolFormat::kLlama3Json, "", ""},
     {ToolFormat::kMistral, "[TOOL_CALLS]", ""},
@@ -24,6 +24,7 @@ constexpr std::array<JsonCallFormat, 10> kJsonCallFormats = {{
     {ToolFormat::kGranite, "<|tool_call|>", ""},
     {ToolFormat::kInternlm, "<|action_start|><|plugin|>", "<|action_end|>"},
     {ToolFormat::kJamba, "<tool_calls>", "</tool_calls>"},
+    {ToolFormat::kNemotron, "<TOOLCALL>", "</TOOLCALL>"},
     {ToolFormat::kPhi4Mini, "functools[", ""},
     {ToolFormat::kKimiK2, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
 }};
@@ -45,6 +46,19 @@ inline constexpr std::string_view kDeepseekCallEnd = "<｜tool▁call▁end｜>"
 inline constexpr std::string_view kKimiCall = "<|tool_call_begin|>";
 inline constexpr std::string_view kKimiArguments = "<|tool_call_argument_begin|>";
 inline constexpr std::string_view kKimiCallEnd = "<|tool_call_end|>";
+
+// Calls as Python writes them, between marks.
+struct PythonCallFormat {
+  ToolFormat format;
+  std::string_view open;
+  std::string_view close;
+  bool listed;  // in brackets, with commas between them; else a line each
+};
+
+constexpr std::array<PythonCallFormat, 2> kPythonCallFormats = {{
+    {ToolFormat::kLfm2, "<|tool_call_start|>", "<|tool_call_end|>", true},
+    {ToolFormat::kOlmo3, "<function_calls>", "</function_calls>", false},
+}};
 
 // Calls whose arguments are elements, a parameter each.
 struct XmlCallFormat {
@@ -68,9 +82,11 @@ inline constexpr std::string_view kStepCall = "<｜tool_call_begin｜>";
 inline constexpr std::string_view kStepSeparator = "<｜tool_sep｜>";
 inline constexpr std::string_view kStepCallEnd = "<｜tool_call_end｜>";
 
-constexpr std::array<XmlCallFormat, 4> kXmlCallFormats = {{
+constexpr std::array<XmlCallFormat, 5> kXmlCallFormats = {{
     {ToolFormat::kQwen3Coder, "<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "",
      "</parameter>", true},
+    {ToolFormat::kSeedOss, "<seed:tool_call>", "</seed:tool_call>", "<function=", ">", "</function>",
+     "<parameter=", ">", "", "</parameter>", false},
     {ToolFormat::kGlm, "<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "<arg_value>",
      "</arg_value>", false},
     {ToolFormat::kMinimaxM2, "<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "\">", "</invoke>",
@@ -95,11 +111,12 @@ struct ReasoningMarks {
   std::string_view end;
 };
 
-constexpr std::array<ReasoningMarks, 4> kReasoningMarks = {{
+constexpr std::array<ReasoningMarks, 5> kReasoningMarks = {{
     {ReasoningFormat::kThink, "<think>", "</think>"},
     {ReasoningFormat::kGranite, "Here is my thought process:", "Here is my response:"},
     {ReasoningFormat::kMistral, "[THINK]", "[/THINK]"},
     {ReasoningFormat::kGemma4, "<|channel>thought", "<channel|>"},
+    {ReasoningFormat::kSeedOss, "<seed:think>", "</seed:think>"},
 }};
 
 template <typename Table>

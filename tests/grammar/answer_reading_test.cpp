@@ -109,6 +109,10 @@ const FormatCase kFormats[] = {
      "<tool_call>{\"arguments\": \"{\\\"city\\\": \\\"Zürich <b>\\\", \\\"days\\\": 3}\", \"name\": \"get_weather\"}"
      "</tool_call><tool_call>{\"name\":\"get_time\"}</tool_call>",
      ""},
+    {ToolFormat::kHermes,  // and text behind them
+     "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}</tool_call>\n"
+     "<tool_call>{\"name\": \"get_time\", \"arguments\": {}}</tool_call>\nNow we  wait.",
+     "\nNow we  wait."},
     {ToolFormat::kLlama3Json,
      "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich <b>\", \"days\": 3}}; {\"name\": \"get_time\", "
      "\"parameters\": {}}",
@@ -129,6 +133,10 @@ const FormatCase kFormats[] = {
      "First:\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich <b>\n</parameter>\n<parameter=days>\n3\n"
      "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
      "First:\n"},
+    {ToolFormat::kQwen3Coder,
+     "<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich <b>\n</parameter>\n<parameter=days>\n3\n"
+     "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call> So be it.\n",
+     " So be it.\n"},
     {ToolFormat::kGlm,
      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich <b></arg_value>\n<arg_key>days</arg_key>\n"
      "<arg_value>3</arg_value>\n</tool_call>\n<tool_call>get_time\n</tool_call>",
@@ -174,6 +182,22 @@ const FormatCase kFormats[] = {
      "On it.<tool_calls>[\n    {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": "
      "3}},\n    {\"name\": \"get_time\", \"arguments\": {}}\n]</tool_calls>",
      "On it."},
+    {ToolFormat::kNemotron,
+     "On it.<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}, "
+     "{\"name\": \"get_time\", \"arguments\": {}}]</TOOLCALL>",
+     "On it."},
+    {ToolFormat::kSeedOss,
+     "First:\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Zürich <b></parameter>\n<parameter=days>3"
+     "</parameter>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=get_time>\n</function>\n"
+     "</seed:tool_call>",
+     "First:\n"},
+    {ToolFormat::kLfm2,
+     "<|tool_call_start|>[get_weather(city=\"Zürich <b>\", days=3), get_time()]<|tool_call_end|>I look.", "I look."},
+    {ToolFormat::kLfm2,  // apart, and the last mark missing
+     "So:<|tool_call_start|>[get_weather(city='Zürich <b>', days=3)]<|tool_call_end|>\n<|tool_call_start|>[get_time()]",
+     "So:"},
+    {ToolFormat::kOlmo3,
+     "I look.\n<function_calls>\nget_weather(city=\"Zürich <b>\", days=3)\nget_time()\n</function_calls>", "I look.\n"},
     {ToolFormat::kPhi4Mini,
      "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}, {\"name\": "
      "\"get_time\", \"arguments\": {}}]",
@@ -236,6 +260,11 @@ TEST(AnswerReading, TextThatIsNoCallStaysText) {
       {ToolFormat::kInternlm, "<|action_start|> alone, <|plugin|> alone"},
       {ToolFormat::kInternlm, "<|action_start|><|plugin|>{\"no\": \"name\"}"},
       {ToolFormat::kJamba, "<tool_calls>[not a call]</tool_calls>"},
+      {ToolFormat::kNemotron, "<TOOLCALL>[not a call]</TOOLCALL>"},
+      {ToolFormat::kLfm2, "<|tool_call_start|>[1, 2]<|tool_call_end|> is text"},
+      {ToolFormat::kLfm2, "[get_time()] without marks, and <|tool_call_st"},
+      {ToolFormat::kLfm2, "<|tool_call_start|>[get_time("},
+      {ToolFormat::kOlmo3, "<function_calls>\nget_time() and more\n</function_calls>"},
       {ToolFormat::kJamba, "<tool_call>{\"name\": \"f\"}</tool_call>"},
       {ToolFormat::kPhi4Mini, "functools is a module; functools[0] is none"},
       {ToolFormat::kStep3, "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>nothing"},
@@ -397,6 +426,11 @@ TEST(AnswerReading, FormatsAreFoundInTemplates) {
   EXPECT_EQ(tool_format_of("{% if tools %}<｜tool_sep｜><steptml:invoke name="), ToolFormat::kStep3);
   EXPECT_EQ(tool_format_of("{% if tools %}<|tool_call>call:"), ToolFormat::kGemma4);
   EXPECT_EQ(tool_format_of("{% if tools %}<|tool_call|>["), ToolFormat::kGranite);
+  EXPECT_EQ(tool_format_of("{% if tools %}<TOOLCALL>["), ToolFormat::kNemotron);
+  EXPECT_EQ(tool_format_of("{% if tools %}<seed:tool_call>\n<function="), ToolFormat::kSeedOss);
+  EXPECT_EQ(tool_format_of("{% if tools %}<|tool_list_start|>["), ToolFormat::kLfm2);
+  EXPECT_EQ(tool_format_of("{% if tools %}<functions></functions><function_calls>"), ToolFormat::kOlmo3);
+  EXPECT_EQ(reasoning_format_of("<seed:think></seed:think>"), ReasoningFormat::kSeedOss);
   EXPECT_EQ(*tool_format("qwen3_xml"), ToolFormat::kQwen3Coder);
   EXPECT_EQ(*tool_format("hunyuan_a13b"), ToolFormat::kJamba);
   EXPECT_EQ(*tool_format("phi4_mini"), ToolFormat::kPhi4Mini);

@@ -202,7 +202,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, ToolWalk,
                                            ToolFormat::kMinimaxM2, ToolFormat::kLlama4Pythonic,
                                            ToolFormat::kDeepseekV31, ToolFormat::kInternlm, ToolFormat::kJamba,
                                            ToolFormat::kPhi4Mini, ToolFormat::kStep3, ToolFormat::kGptOss,
-                                           ToolFormat::kGemma4),
+                                           ToolFormat::kGemma4, ToolFormat::kNemotron, ToolFormat::kSeedOss,
+                                           ToolFormat::kLfm2, ToolFormat::kOlmo3),
                          [](const auto& param) {
                            std::string name(to_string(param.param));
                            std::erase_if(name, [](char c) { return c == '_'; });
