@@ -122,19 +122,7 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
 void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
                                 const std::vector<comm::ColumnRange>& columns, const ops::View& own) const {
   if (columns.empty()) return norm(step, own);
-  const int64_t mark = step.workspace.mark();
-  int64_t size = 0;
-  for (const comm::ColumnRange& range : columns) size = std::max(size, range.first + range.count);
-  const ops::View all = step.workspace.take(own.num_rows, size);
-  if (step.workspace.measures()) return step.workspace.rewind(mark);
-  const comm::ColumnRange& range = columns[static_cast<size_t>(step.communicator->rank())];
-  const ops::View part = all.columns(range.first, range.count);
-  step.copy(own, part);
-  step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns,
-                                    comm::Communicator::kEverybody);
-  norm(step, all);
-  step.copy(part, own);
-  step.workspace.rewind(mark);
+  over_all_columns(step, columns, own, [&](const ops::View& all) { norm(step, all); });
 }
 
 Attention::Projected Attention::project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,

@@ -2,9 +2,11 @@
 // write, paged read.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "nn/kv_layer.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -55,6 +57,26 @@ class SelfAttention {
   // What it keeps in the batch's layer, with keys and values stored as `dtype`.
   virtual KvLayerSpec kv_layer(DType dtype) const = 0;
 };
+
+// Calls change(all) with what all ranks have beside each other, where each has the columns that `columns` says, and
+// takes the own ones back.
+template <typename Change>
+void over_all_columns(const StepContext& step, const std::vector<comm::ColumnRange>& columns, const ops::View& own,
+                      const Change& change) {
+  const int64_t mark = step.workspace.mark();
+  int64_t size = 0;
+  for (const comm::ColumnRange& range : columns) size = std::max(size, range.first + range.count);
+  const ops::View all = step.workspace.take(own.num_rows, size);
+  if (step.workspace.measures()) return step.workspace.rewind(mark);
+  const comm::ColumnRange& range = columns[static_cast<size_t>(step.communicator->rank())];
+  const ops::View part = all.columns(range.first, range.count);
+  step.copy(own, part);
+  step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns,
+                                    comm::Communicator::kEverybody);
+  change(all);
+  step.copy(part, own);
+  step.workspace.rewind(mark);
+}
 
 // The heads of this rank where their outputs are `second`'s inputs, head_dim each. No such cut: the loader fails.
 HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,

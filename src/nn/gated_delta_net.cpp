@@ -159,11 +159,7 @@ Linear::Part GatedDeltaNet::by_key_heads(const std::string& name, const std::vec
 void GatedDeltaNet::load_small(Loader& loader, const std::string& prefix) {
   const DeltaNetConfig& sizes = options_.sizes;
   conv_ = {loader, load_taps(loader, prefix)};
-  const bool is_rate = loader.has(prefix + ".A");
-  const std::string rate_name = prefix + (is_rate ? ".A" : ".A_log");
-  std::vector<float> rates = taken_of(loader.vector(rate_name, sizes.num_value_heads), {share_.heads});
-  for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
-  rates_ = {loader, rates};
+  rates_ = {loader, recurrence_rates(loader, prefix, sizes.num_value_heads, {share_.heads})};
   decay_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_value_heads), {share_.heads})};
   const bool is_olmo = loader.has(prefix + ".o_norm.weight");
   norm_ = {loader, loader.vector(prefix + (is_olmo ? ".o_norm.weight" : ".norm.weight"), sizes.value_head_dim)};

@@ -1,22 +1,11 @@
 #include "nn/mamba2.h"
 
-#include <cmath>
 #include <iterator>
 #include <limits>
 
 #include "nn/conv_taps.h"
 
 namespace quire::nn {
-
-namespace {
-
-// One number a head, which GGUF files have as a column.
-std::vector<float> of_heads(Loader& loader, const std::string& name, int64_t num_heads) {
-  const Shape column{num_heads, 1};
-  return loader.has_shape(name, column) ? loader.floats(loader.weight({name, column})) : loader.vector(name, num_heads);
-}
-
-}  // namespace
 
 Mamba2::Mamba2(Loader& loader, const std::string& prefix, const Mamba2Options& options) : options_(options) {
   const Mamba2Config& sizes = options.sizes;
@@ -71,10 +60,7 @@ void Mamba2::load_small(Loader& loader, const std::string& prefix) {
   if (sizes.conv_bias) {
     conv_bias_ = {loader, taken_of(loader.vector(prefix + ".conv1d.bias", all_channels), channels(0))};
   }
-  const bool is_rate = loader.has(prefix + ".A");
-  std::vector<float> rates = taken_of(of_heads(loader, prefix + (is_rate ? ".A" : ".A_log"), sizes.num_heads), own);
-  for (float& rate : rates) rate = is_rate ? rate : -std::exp(rate);
-  rates_ = {loader, rates};
+  rates_ = {loader, recurrence_rates(loader, prefix, sizes.num_heads, own)};
   step_biases_ = {loader, taken_of(loader.vector(prefix + ".dt_bias", sizes.num_heads), own)};
   skips_ = {loader, taken_of(of_heads(loader, prefix + ".D", sizes.num_heads), own)};
   if (sizes.norm == MambaNorm::kNone) return;
@@ -99,19 +85,8 @@ std::vector<float> Mamba2::multiplier_of_each() const {
 
 void Mamba2::norm(const StepContext& step, const ops::View& values) const {
   if (columns_.empty()) return norm_groups(step, values, num_groups());
-  const int64_t mark = step.workspace.mark();
-  const ops::View all =
-      step.workspace.take(values.num_rows, int64_t{options_.sizes.num_heads} * options_.sizes.head_dim);
-  if (!step.workspace.measures()) {
-    const comm::ColumnRange& range = columns_[static_cast<size_t>(step.communicator->rank())];
-    const ops::View own = all.columns(range.first, range.count);
-    step.copy(values, own);
-    step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns_,
-                                      comm::Communicator::kEverybody);
-    norm_groups(step, all, options_.sizes.num_groups);
-    step.copy(own, values);
-  }
-  step.workspace.rewind(mark);
+  over_all_columns(step, columns_, values,
+                   [&](const ops::View& all) { norm_groups(step, all, options_.sizes.num_groups); });
 }
 
 void Mamba2::norm_groups(const StepContext& step, const ops::View& values, int64_t num_groups) const {
