@@ -118,7 +118,7 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
                  "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE",
-                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID"}
+                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1"}
 HYBRIDS = {"qwen3_next", "qwen3_5", "qwen3_5_moe"}
 TURNED = {"smollm3", "granitemoe", "granitemoehybrid"}
 
@@ -235,6 +235,12 @@ def metadata(writer, config, family):
         writer.add_ssm_time_step_rank(config.mamba_n_heads)
         writer.add_head_count_kv([config.num_key_value_heads * (kind == "full_attention") for kind in config.layer_types])
         writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
+    if family == "falcon_h1":
+        writer.add_ssm_conv_kernel(config.mamba_d_conv)
+        writer.add_ssm_state_size(config.mamba_d_state)
+        writer.add_ssm_group_count(config.mamba_n_groups)
+        writer.add_ssm_inner_size(config.mamba_d_ssm)
+        writer.add_ssm_time_step_rank(config.mamba_n_heads)
     if family in ("granitemoe", "granitemoehybrid"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
@@ -353,6 +359,22 @@ def mamba_tensors(tensors, config):
     return out
 
 
+def falcon_multiplier(name, config):
+    """What the converter multiplies a tensor of Falcon-H1 by."""
+    gate, down = config.mlp_multipliers
+    if name.endswith("mamba.in_proj.weight"):
+        keys = config.mamba_n_groups * config.mamba_d_state
+        sizes = (config.mamba_d_ssm, config.mamba_d_ssm, keys, keys, config.mamba_n_heads)
+        return config.ssm_in_multiplier * np.repeat(config.ssm_multipliers, sizes)[:, None]
+    for part, factor in (("down_proj", down), ("gate_proj", gate), ("k_proj", config.key_multiplier * config.attention_in_multiplier),
+                         ("q_proj", config.attention_in_multiplier), ("v_proj", config.attention_in_multiplier),
+                         ("o_proj", config.attention_out_multiplier), ("out_proj", config.ssm_out_multiplier),
+                         ("lm_head", config.lm_head_multiplier), ("embed_tokens", config.embedding_multiplier)):
+        if f".{part}." in f".{name}":
+            return factor
+    return 1.0
+
+
 def turned(matrix, heads):
     """Pairs that rotate together become neighbours."""
     return matrix.reshape(heads, 2, matrix.shape[0] // heads // 2, *matrix.shape[1:]).swapaxes(1, 2).reshape(matrix.shape)
@@ -363,8 +385,10 @@ def converted(tensors, config, family):
     out, stacks = {}, {}
     if family in HYBRIDS:
         tensors = hybrid_tensors(tensors, config, family)
-    if family == "granitemoehybrid":
+    if family in ("granitemoehybrid", "falcon_h1"):
         tensors = mamba_tensors(tensors, config)
+    if family == "falcon_h1":
+        tensors = {name: values * falcon_multiplier(name, config) for name, values in tensors.items()}
     for name, values in tensors.items():
         if family == "gemma" and name.endswith("norm.weight"):
             values = values + 1

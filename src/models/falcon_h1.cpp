@@ -172,6 +172,22 @@ Result<ModelConfig> read_falcon_h1_config(const boost::json::object& config, con
   return out;
 }
 
+Result<ModelConfig> read_falcon_h1_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader));
+  out.architecture = "FalconH1ForCausalLM";
+  out.mlp_bias = reader.has_tensor_that_ends_with(".feed_forward.up_proj.bias");
+  FalconH1Config own;
+  QUIRE_RETURN_IF_ERROR(read_gguf_mamba(reader, own.mamba));
+  own.mamba.output_bias = reader.has_tensor_that_ends_with(".mamba.out_proj.bias");
+  const bool norms = reader.has_tensor_that_ends_with(".mamba.norm.weight");
+  own.mamba.norm = norms ? MambaNorm::kBehindGate : MambaNorm::kNone;
+  out.family = std::move(own);
+  out.recurrent_layers.assign(static_cast<size_t>(out.num_layers), true);
+  out.attention_layers = out.recurrent_layers;
+  return out;
+}
+
 Result<std::unique_ptr<Model>> build_falcon_h1(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   return build_decoder({.before_mlp = "pre_ff_layernorm",
                         .after_layers = "final_layernorm",

@@ -5,6 +5,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "nn/mamba2.h"
 
 namespace quire::models {
@@ -63,6 +64,29 @@ Status read_step_limits(const boost::json::object& config, Mamba2Config& sizes) 
   sizes.least_step = number(limits->front());
   const double most = number(limits->back());
   sizes.most_step = std::isinf(most) ? 0 : most;
+  return {};
+}
+
+Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes) {
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("ssm.time_step_rank", 1, 1 << 16));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer("ssm.group_count", 1, heads));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t state, reader.integer("ssm.state_size", 1, ops::kMostRecurrenceKeyDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t inner, reader.integer("ssm.inner_size", 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kernel, reader.integer("ssm.conv_kernel", 2, ops::kMostConvTokens));
+  if (inner % heads != 0 || heads % groups != 0) {
+    return invalid_argument(
+        "metadata: {} heads ({}) in {} groups ({}) of {} numbers ({}), expected whole heads in whole groups", heads,
+        reader.full("ssm.time_step_rank"), groups, reader.full("ssm.group_count"), inner,
+        reader.full("ssm.inner_size"));
+  }
+  sizes.num_heads = static_cast<int32_t>(heads);
+  sizes.head_dim = static_cast<int32_t>(inner / heads);
+  sizes.state_size = static_cast<int32_t>(state);
+  sizes.num_groups = static_cast<int32_t>(groups);
+  sizes.conv_kernel = static_cast<int32_t>(kernel);
+  sizes.conv_bias = reader.has_tensor_that_ends_with(".mamba.conv1d.bias");
+  sizes.projection_bias = reader.has_tensor_that_ends_with(".mamba.in_proj.bias");
+  sizes.output_bias = sizes.projection_bias;
   return {};
 }
 

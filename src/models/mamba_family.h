@@ -6,6 +6,7 @@
 
 #include <boost/json.hpp>
 
+#include "models/gguf_reader.h"
 #include "models/model.h"
 #include "nn/attention.h"
 
@@ -20,6 +21,9 @@ Result<int64_t> expanded_size(const boost::json::object& config, const ModelConf
 Status read_mamba(const boost::json::object& config, const ModelConfig& model, int64_t inner_size, Mamba2Config& sizes);
 // "time_step_limit" alone.
 Status read_step_limits(const boost::json::object& config, Mamba2Config& sizes);
+
+// The sizes by llama.cpp's names. Errors: those of the reader; invalid_argument for heads and groups that do not fit.
+Status read_gguf_mamba(const GgufReader& reader, Mamba2Config& sizes);
 
 // "<prefix>mamba" in recurrent layers, "<prefix>self_attn" in the others: what a DecoderShape asks for. REQUIRES:
 // Mamba2Config is the family's where there are recurrent layers.

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Later, TinyGguf,
                                          "glm4_moe", "dots1", "granitemoe", "ernie4_5_moe", "minimax_m2", "starcoder2",
                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4",
                                          "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2",
-                                         "lfm2_moe", "granitemoehybrid"));
+                                         "lfm2_moe", "granitemoehybrid", "falcon_h1"));
 
 }  // namespace
 }  // namespace quire::runner
