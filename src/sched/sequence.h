@@ -60,8 +60,8 @@ struct SequenceDrafts {
   int32_t pause = 8;          // steps between tries of a model's guesses that do not pay
   int32_t paused = 0;         // since the last
   int32_t num_in_flight = 0;  // draft tokens of a plan that is not committed
-  // Of the last computed tokens those that were draft tokens and held, where states of recurrent layers lie behind those
-  // before them: told to the runner with the next run.
+  // Of the last computed tokens those that were draft tokens and held, where states of recurrent layers lie behind
+  // those before them: told to the runner with the next run.
   int32_t num_held = 0;
 };
 

@@ -33,7 +33,7 @@ struct MemoryPlan {
   int64_t num_swap_blocks = 0;           // of the second pool, in host memory or a file
   double seconds_per_swapped_block = 0;  // one way, measured at start; 0: not measured
   int32_t most_draft_tokens = 0;         // of a head that drafts, where it has a number of its own; 0: it has none
-  int32_t most_state_drafts = 0;         // where states are kept: draft tokens whose inputs there is room for beside one
+  int32_t most_state_drafts = 0;  // where states are kept: draft tokens whose inputs there is room for beside one
   int64_t swap_bytes() const { return num_swap_blocks * block_bytes; }
   int64_t num_offload_slots = 0;  // blocks of the prefix cache in host memory, beyond the pool
   bool offload_to_disk = false;   // and on disk
