@@ -65,9 +65,8 @@ class AdapterMaker {
 
   Result<std::shared_ptr<Adapter>> make() {
     if (file_.kind != checkpoint::AdapterKind::kLowRank) {
-      if (host_.max_virtual_tokens == 0) {
+      if (host_.max_virtual_tokens == 0)
         return unimplemented("the adapter is a soft prompt, which is off: start with --enable-prompt-adapter");
-      }
       QUIRE_RETURN_IF_ERROR(file_.kind == checkpoint::AdapterKind::kPromptTuning ? make_prompt() : make_prefix());
       adapter_->num_virtual_tokens_ = static_cast<int32_t>(file_.prompt.shape[0]);
       adapter_->revision_ = file_.revision;
@@ -75,6 +74,7 @@ class AdapterMaker {
       return std::move(adapter_);
     }
     if (host_.max_rank == 0) return unimplemented("the adapter is LoRA, which is off: start with --enable-lora");
+    QUIRE_RETURN_IF_ERROR(check_multipliers(file_, host_.config, host_.base));
     QUIRE_RETURN_IF_ERROR(gather());
     choose_dtype();
     QUIRE_RETURN_IF_ERROR(take_memory());

@@ -94,6 +94,18 @@ Result<bool> names_module(const checkpoint::AdapterFile& file, const std::string
                            kind == LayerKind::kProduct || kind == LayerKind::kExperts || kind == LayerKind::kHeads);
 }
 
+Status check_multipliers(const checkpoint::AdapterFile& file, const ModelConfig& config,
+                         const checkpoint::Checkpoint* base) {
+  const bool is_base_gguf = base != nullptr && base->gguf() != nullptr;
+  const bool is_adapter_gguf = !file.peft.has_value();
+  if (config.architecture != "FalconH1ForCausalLM" || is_adapter_gguf == is_base_gguf) return {};
+  return unimplemented(
+      "the adapter is {} and the base {}: of Falcon-H1 GGUF files have the multipliers in their weights and others "
+      "have "
+      "not; give both of one kind",
+      is_adapter_gguf ? "a GGUF file" : "PEFT's", is_base_gguf ? "a GGUF file" : "safetensors");
+}
+
 Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,
                       bool has_experts, bool has_routers) {
   if (!file.peft) return {};

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "checkpoint/adapter_file.h"
+#include "checkpoint/checkpoint.h"
 #include "nn/adaptable_layer.h"
+#include "types/model_config.h"
 
 namespace quire::runner {
 
@@ -48,6 +50,11 @@ bool is_router(std::string_view module);
 
 // Whether the configuration names the module, by its name there, so that it is to have factors. Of GGUF files: it does.
 Result<bool> names_module(const checkpoint::AdapterFile& file, const std::string& module, const ModulePlace& place);
+
+// Falcon-H1's GGUF files have its multipliers in the weights, and adapters made for them in their factors. Errors:
+// unimplemented for those of one kind of file over the other. base: nullptr: safetensors.
+Status check_multipliers(const checkpoint::AdapterFile& file, const ModelConfig& config,
+                         const checkpoint::Checkpoint* base);
 
 // Errors: data_loss naming modules that the configuration names and that are not among those found. `has_experts`,
 // `has_routers`: whether there are any, for classes of some releases have no modules for these, whatever the names say.

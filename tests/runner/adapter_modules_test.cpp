@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/runner/tiny_model.h"
+
 namespace quire::runner {
 namespace {
 
@@ -35,6 +37,19 @@ TEST(AdapterModules, TextModelsAreFoundUnderEitherName) {
       }
     }
   }
+}
+
+TEST(AdapterModules, MultipliersAreInTheWeightsOfBothOrOfNeither) {
+  const auto checkpoint = checkpoint::Checkpoint::open(tiny_path("../tiny_gguf/falcon_h1.gguf")).value();
+  const ModelConfig config{.architecture = "FalconH1ForCausalLM"};
+  checkpoint::AdapterFile of_peft;
+  of_peft.peft.emplace();
+  const checkpoint::AdapterFile of_gguf;
+  EXPECT_TRUE(check_multipliers(of_peft, config, nullptr).ok());
+  EXPECT_TRUE(check_multipliers(of_gguf, config, checkpoint.get()).ok());
+  EXPECT_EQ(check_multipliers(of_peft, config, checkpoint.get()).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(check_multipliers(of_gguf, config, nullptr).code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(check_multipliers(of_peft, {.architecture = "LlamaForCausalLM"}, checkpoint.get()).ok());
 }
 
 TEST(AdapterModules, EncodersOfImagesAreBesideTheText) {
