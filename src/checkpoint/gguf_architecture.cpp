@@ -275,23 +275,16 @@ constexpr auto kFalconH1ModelNames = std::to_array<GgufNameRule>({
     {"output", "lm_head"},
 });
 // The converter leaves the suffix of ffn_norm out.
-constexpr auto kFalconH1OwnNames = std::to_array<GgufNameRule>({
+constexpr auto kFalconH1LayerNames = std::to_array<GgufNameRule>({
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d"},
     {"ssm_a", "mamba.A"},
     {"ssm_d", "mamba.D"},
     {"ssm_dt.bias", "mamba.dt_bias"},
-    {"ffn_norm", "pre_ff_layernorm.weight"},
-    {"ffn_norm.weight", "pre_ff_layernorm.weight"},
-});
-constexpr auto kFalconH1LayerNames = std::to_array<GgufNameRule>({
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"ssm_in", "mamba.in_proj"},
-    {"ssm_conv1d", "mamba.conv1d"},
     {"ssm_norm", "mamba.norm"},
     {"ssm_out", "mamba.out_proj"},
+    {"ffn_norm", "pre_ff_layernorm.weight"},
+    {"ffn_norm.weight", "pre_ff_layernorm.weight"},
     {"ffn_gate", "feed_forward.gate_proj"},
     {"ffn_up", "feed_forward.up_proj"},
     {"ffn_down", "feed_forward.down_proj"},
@@ -415,8 +408,8 @@ constexpr auto kHybrids = std::to_array<GgufArchitecture>({
     {.name = "falcon-h1",
      .model_class = "FalconH1ForCausalLM",
      .model_names = kFalconH1ModelNames,
-     .own_layer_names = kFalconH1OwnNames,
-     .layer_names = kFalconH1LayerNames,
+     .own_layer_names = kFalconH1LayerNames,
+     .layer_names = kLlamaLayerNames,
      .layer_prefix = "model.layers."},
     with_delta_nets("qwen3next", "Qwen3NextForCausalLM", kQwenMoeLayerNames),
     with_delta_nets("qwen35", "Qwen3_5ForCausalLM", kLlamaLayerNames),

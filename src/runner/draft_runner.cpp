@@ -18,6 +18,15 @@ constexpr int32_t kDraftTexts = 8;      // of the longest kind that the pool hol
 constexpr int32_t kBlocksOfStates = 2;  // of a text, in turns
 constexpr int32_t kChoices = 64;        // that a guess is drawn from, at most: a model's likeliest
 
+bool is_of_states(const MemoryPlan& memory, size_t group) {
+  return memory.keeps_states && memory.windows[group] == nn::KvLayerSpec::kStateWindow;
+}
+
+// How many blocks a table of so many has of its own.
+size_t blocks_of_group(const MemoryPlan& memory, size_t group, size_t length) {
+  return is_of_states(memory, group) ? std::min<size_t>(length, kBlocksOfStates) : length;
+}
+
 // The likeliest tokens, falling, as the request's temperature, top_k, top_p and min_p weigh them; they add up to 1.
 std::vector<DraftProbability> weigh(std::span<const TokenLogprob> likeliest, const SamplingParams& params) {
   std::vector<DraftProbability> choices;
@@ -104,10 +113,13 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
     own.max_model_len = std::min(own.max_model_len, config.speculative_config.max_model_len);
   }
   const int64_t texts = std::min(config.max_num_seqs, kDraftTexts);
-  own.num_gpu_blocks_override = std::max<int64_t>(
-      texts * static_cast<int64_t>(drafter.planned.memory.windows.size()) *
-          std::max<int64_t>(own.max_model_len / drafter.planned.memory.block_size + 1, kBlocksOfStates + 1),
-      1);
+  const MemoryPlan& memory = drafter.planned.memory;
+  const auto longest = static_cast<size_t>(own.max_model_len / memory.block_size + 1);
+  size_t blocks = 0;  // of a text
+  for (size_t group = 0; group < memory.windows.size(); ++group) {
+    blocks += blocks_of_group(memory, group, longest) + (is_of_states(memory, group) ? 1 : 0);
+  }
+  own.num_gpu_blocks_override = std::max<int64_t>(texts * static_cast<int64_t>(blocks), 1);
   QUIRE_ASSIGN_OR_RETURN(drafter.planned, plan());
   return drafter;
 }
@@ -153,7 +165,7 @@ void DraftRunner::forget(Text& text) {
   if (text.id != 0) retired_.push_back(std::exchange(text.id, 0));
   for (size_t group = 0; group < text.tables.size(); ++group) {
     const std::vector<BlockId>& table = text.tables[group];
-    const size_t count = is_of_states(group) ? std::min<size_t>(table.size(), kBlocksOfStates) : table.size();
+    const size_t count = blocks_of_group(planned().memory, group, table.size());
     free_.insert(free_.end(), table.begin(), table.begin() + static_cast<std::ptrdiff_t>(count));
   }
   text.tables.clear();
@@ -163,9 +175,16 @@ void DraftRunner::forget(Text& text) {
 bool DraftRunner::find_room(Text& text, int32_t end) {
   const auto wanted = static_cast<size_t>((end + planned().memory.block_size - 1) / planned().memory.block_size);
   text.tables.resize(num_groups());
-  // At most; with what states of guesses take while they are made.
+  // With what states of guesses take while they are made.
   const auto missing = [&] {
-    return (wanted - std::min(wanted, text.tables.front().size())) * num_groups() + num_state_groups();
+    const MemoryPlan& memory = planned().memory;
+    size_t sum = 0;
+    for (size_t group = 0; group < num_groups(); ++group) {
+      const size_t length = text.tables[group].size();
+      sum += blocks_of_group(memory, group, std::max(wanted, length)) - blocks_of_group(memory, group, length);
+      sum += is_of_states(memory, group) ? 1 : 0;
+    }
+    return sum;
   };
   while (free_.size() < missing()) {
     Text* oldest = nullptr;
@@ -179,7 +198,7 @@ bool DraftRunner::find_room(Text& text, int32_t end) {
   for (size_t group = 0; group < text.tables.size(); ++group) {
     std::vector<BlockId>& table = text.tables[group];
     while (table.size() < wanted) {
-      if (is_of_states(group) && table.size() >= kBlocksOfStates) {
+      if (blocks_of_group(planned().memory, group, table.size() + 1) <= table.size()) {
         table.push_back(table[table.size() - kBlocksOfStates]);
         continue;
       }
@@ -190,23 +209,13 @@ bool DraftRunner::find_room(Text& text, int32_t end) {
   return true;
 }
 
-bool DraftRunner::is_of_states(size_t group) const {
-  return keeps_states() && planned().memory.windows[group] == nn::KvLayerSpec::kStateWindow;
-}
-
-size_t DraftRunner::num_state_groups() const {
-  size_t count = 0;
-  for (size_t group = 0; group < num_groups(); ++group) count += is_of_states(group) ? 1 : 0;
-  return count;
-}
-
 std::vector<DraftRunner::SetAside> DraftRunner::set_states_aside(Text& text, StepPlan& plan) {
   std::vector<SetAside> aside;
   const auto size = planned().memory.block_size;
   if (text.num_computed % size == 0) return aside;  // what follows lies in a block of its own
   const auto index = static_cast<size_t>(text.num_computed / size);
   for (size_t group = 0; group < num_groups(); ++group) {
-    if (!is_of_states(group)) continue;
+    if (!is_of_states(planned().memory, group)) continue;
     QUIRE_CHECK(!free_.empty());
     BlockId& place = text.tables[group][index];
     aside.push_back({group, index, std::exchange(place, free_.back())});

@@ -90,8 +90,6 @@ class DraftRunner {
   };
 
   size_t num_groups() const { return planned().memory.windows.size(); }
-  bool is_of_states(size_t group) const;
-  size_t num_state_groups() const;
   // From the plan's run on a text of so many computed tokens changes copies of its last states.
   std::vector<SetAside> set_states_aside(Text& text, StepPlan& plan);
   void put_back(const std::vector<SetAside>& aside, Text& text);
