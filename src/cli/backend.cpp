@@ -157,16 +157,18 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
   // operation to the next, and no longer.
   constexpr int kBetweenOperations = 30;  // microseconds
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> drafting, make_cpu(config, kBetweenOperations));
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::ModelDrafts> drafts, runner::ModelDrafts::create(config, *drafting));
+  QUIRE_ASSIGN_OR_RETURN(runner::DraftsBesideWorkers drafts,
+                         runner::make_drafts_beside_workers(config, std::move(drafting)));
+  if (drafts.store != nullptr) config.state_layers = drafts.store->layers();
   // Its pool is used as texts come; the workers of this host leave it that much of what is free. Ranks of several hosts
   // have one setting, which all of them were started with.
   if (workers.ranks == nullptr) {
-    const int64_t pools = config.data_parallel_size * drafts->pool_bytes();  // of all engines
+    const int64_t pools = config.data_parallel_size * drafts.drafts->pool_bytes();  // of all engines
     const double left = 1 - static_cast<double>(pools) / static_cast<double>(planner->free_memory());
     config.memory_utilization = runner::memory_utilization(config, *planner) * std::max(left, 0.01);
   }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, start_workers(config, workers, *planner));
-  return runner::make_drafting_executor(std::move(executor), std::move(drafting), std::move(drafts));
+  return runner::make_drafting_executor(std::move(executor), std::move(drafts));
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ class DraftHead {
   // The larger model, whose embeddings and head over the vocabulary serve where this one has none of its own. REQUIRES:
   // before the first step; outlives it. Errors: invalid_argument for a model that it was not made for.
   virtual Status use_target(const Model& target) = 0;
+  // Whether it goes on reading that model, and not its configuration alone.
+  virtual bool reads_target() const { return true; }
   // Where the larger model's states are taken, as nn::HiddenTaps::layers() has it. Errors: invalid_argument naming the
   // member of the head's configuration.
   virtual Result<std::vector<int32_t>> taps(const ModelConfig& target) const = 0;

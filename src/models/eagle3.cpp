@@ -104,6 +104,7 @@ class Eagle3 final : public Model, public DraftHead {
     if (!has_embeddings_) embeds_ = &target;
     return {};
   }
+  bool reads_target() const override { return !has_embeddings_; }
   Result<std::vector<int32_t>> taps(const ModelConfig& target) const override {
     return eagle3_layers(config_, target.num_layers);
   }

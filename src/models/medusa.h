@@ -41,6 +41,7 @@ class MedusaHeads {
   // The larger model, whose head over the vocabulary serves where there is none. REQUIRES: outlives this. Errors:
   // invalid_argument for a model that they were not made for.
   Status use_target(const Model& target);
+  bool reads_target() const { return heads_.empty(); }
 
   // What head `index` says of the token `index` + 2 places behind the one whose state this is: state [1, hidden_size]
   // -> in the workspace [1, draft_vocab_size].

@@ -7,24 +7,42 @@
 
 namespace quire::models {
 
+namespace {
+
+std::span<const int32_t> tapped_layers(const nn::StepContext& step) {
+  return step.taps == nullptr ? std::span<const int32_t>() : step.taps->layers();
+}
+
+}  // namespace
+
 ops::View Model::forward(const nn::StepContext& step) const {
   nn::HiddenStates states(step, config().hidden_size);
   embed(step, states);
-  const int32_t end = config().num_layers;
-  const std::span<const int32_t> layers = step.taps == nullptr ? std::span<const int32_t>() : step.taps->layers();
-  int32_t begin = 0;
-  size_t next = 0;
-  for (; next < layers.size() && layers[next] <= end; begin = layers[next++]) {
-    if (layers[next] > begin) run_layers(step, begin, layers[next], states);
-    step.taps->take(step, next, states);
+  run_tapped_layers(step, 0, config().num_layers, states);
+  return finish_tapped(step, states);
+}
+
+void Model::run_tapped_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const {
+  const std::span<const int32_t> layers = tapped_layers(step);
+  const bool is_last = end == config().num_layers;
+  for (size_t index = 0; index < layers.size(); ++index) {
+    const int32_t layer = layers[index];
+    if (layer < begin || layer > end || (layer == end && !is_last)) continue;
+    if (layer > begin) run_layers(step, begin, layer, states);
+    step.taps->take(step, index, states);
+    begin = layer;
   }
-  run_layers(step, begin, end, states);
+  if (begin < end) run_layers(step, begin, end, states);
+}
+
+ops::View Model::finish_tapped(const nn::StepContext& step, nn::HiddenStates& states) const {
   const ops::View out = finish(step, states);
-  if (next < layers.size()) {
+  const std::span<const int32_t> layers = tapped_layers(step);
+  if (!layers.empty() && layers.back() > config().num_layers) {
     nn::HiddenStates finished = states;
     finished.residual = out;
     finished.pending = false;
-    step.taps->take(step, next, finished);
+    step.taps->take(step, layers.size() - 1, finished);
   }
   return out;
 }

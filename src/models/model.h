@@ -34,6 +34,11 @@ class Model {
   virtual void embed(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
   // Layers [begin, end).
   virtual void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const = 0;
+  // The same, and gives the step's taps, where it has some, what stands before each of these layers, and behind the
+  // last layer of all. REQUIRES: begin < end.
+  void run_tapped_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const;
+  // finish(), and what the taps want of it.
+  ops::View finish_tapped(const nn::StepContext& step, nn::HiddenStates& states) const;
   // What the head reads, in the workspace.
   virtual ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
 

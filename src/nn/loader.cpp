@@ -47,7 +47,7 @@ void Loader::begin_layer(int32_t index, int32_t num_layers) {
   loads_.clear();
   const Range own = layers_of(stage_, num_layers);
   holds_ = index >= own.first && index < own.end();
-  if (own.count == 0)
+  if (own.count == 0 && !stage_.without_layers)
     fail(invalid_argument("pipeline_parallel_size {}: the model has {} layers; choose fewer stages", stage_.count,
                           num_layers));
 }

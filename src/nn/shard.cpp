@@ -42,6 +42,7 @@ Range balanced_share(int64_t total, int64_t unit, int64_t work, const std::vecto
 }
 
 Range layers_of(const Stage& stage, int32_t num_layers) {
+  if (stage.without_layers) return {};
   return even_share(num_layers, 1, stage.index, stage.count);
 }
 

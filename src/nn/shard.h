@@ -25,6 +25,7 @@ struct Shard {
 struct Stage {
   int index = 0;
   int count = 1;
+  bool without_layers = false;  // the ends alone: embeddings, and what follows the layers
   bool is_first() const { return index == 0; }
   bool is_last() const { return index + 1 == count; }
 };

@@ -1,7 +1,9 @@
 #include "runner/drafting_executor.h"
 
+#include <deque>
 #include <utility>
 
+#include "base/log.h"
 #include "runner/forwarding_executor.h"
 
 namespace quire::runner {
@@ -9,25 +11,58 @@ namespace {
 
 class DraftingExecutor final : public ForwardingExecutor {
  public:
-  DraftingExecutor(std::unique_ptr<Executor> executor, std::unique_ptr<ops::Backend> backend,
-                   std::unique_ptr<ModelDrafts> drafts)
-      : ForwardingExecutor(std::move(executor)), backend_(std::move(backend)), drafts_(std::move(drafts)) {}
+  DraftingExecutor(std::unique_ptr<Executor> executor, DraftsBesideWorkers drafts)
+      : ForwardingExecutor(std::move(executor)), drafts_(std::move(drafts)), memory_(inner().memory()) {
+    memory_.most_draft_tokens = drafts_.drafts->most_tokens();
+  }
 
-  std::unique_ptr<DraftProposer> take_draft_model() override { return std::move(drafts_); }
+  const MemoryPlan& memory() const override { return memory_; }
+  std::unique_ptr<DraftProposer> take_draft_model() override { return std::move(drafts_.drafts); }
+
+  void submit(StepPlan plan) override {
+    if (drafts_.store != nullptr) submitted_.push_back(StepRows::of(plan));
+    inner().submit(std::move(plan));
+  }
+  Result<ExecutedStep> collect() override {
+    Result<ExecutedStep> step = inner().collect();
+    if (drafts_.store == nullptr || !step.ok()) return step;
+    QUIRE_RETURN_IF_ERROR(drafts_.store->settle(submitted_.front(), step->states));
+    submitted_.pop_front();
+    return step;
+  }
+  // The states that wait are still those of their tokens.
+  Status recover() override {
+    submitted_.clear();
+    return inner().recover();
+  }
 
  private:
-  std::unique_ptr<ops::Backend> backend_;
-  std::unique_ptr<ModelDrafts> drafts_;  // nullptr: it was taken
+  DraftsBesideWorkers drafts_;  // its drafts nullptr: they were taken
+  MemoryPlan memory_;
+  std::deque<StepRows> submitted_;  // and not collected, where there is a store
 };
 
 }  // namespace
 
+Result<DraftsBesideWorkers> make_drafts_beside_workers(const EngineConfig& config,
+                                                       std::unique_ptr<ops::Backend> backend) {
+  DraftsBesideWorkers made{.backend = std::move(backend)};
+  QUIRE_ASSIGN_OR_RETURN(made.drafts, ModelDrafts::create(config, *made.backend));
+  if (!is_head(config.speculative_config.method)) return made;
+  QUIRE_ASSIGN_OR_RETURN(made.vocabulary, lend_vocabulary(config, nn::Loader::Mode::kPlan, *made.backend));
+  QUIRE_ASSIGN_OR_RETURN(made.store, made.drafts->attach(*made.vocabulary.model));
+  if (!made.drafts->reads_model()) return made;
+  QUIRE_ASSIGN_OR_RETURN(made.vocabulary, lend_vocabulary(config, nn::Loader::Mode::kLoad, *made.backend));
+  QUIRE_ASSIGN_OR_RETURN(made.store, made.drafts->attach(*made.vocabulary.model));
+  log_info("the model's embeddings and head over the vocabulary, which the head that drafts reads: {}",
+           format_bytes(made.vocabulary.bytes));
+  return made;
+}
+
 Result<std::unique_ptr<Executor>> make_drafting_executor(std::unique_ptr<Executor> executor,
-                                                         std::unique_ptr<ops::Backend> backend,
-                                                         std::unique_ptr<ModelDrafts> drafts) {
-  QUIRE_RETURN_IF_ERROR(check_vocabulary(*drafts, executor->model()));
-  return std::unique_ptr<Executor>(
-      std::make_unique<DraftingExecutor>(std::move(executor), std::move(backend), std::move(drafts)));
+                                                         DraftsBesideWorkers drafts) {
+  QUIRE_RETURN_IF_ERROR(check_vocabulary(*drafts.drafts, executor->model()));
+  return std::unique_ptr<Executor>(std::make_unique<DraftingExecutor>(std::move(executor), std::move(drafts)));
 }
 
 }  // namespace quire::runner

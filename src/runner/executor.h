@@ -44,6 +44,8 @@ struct ExecutedStep {
   // The one that was carried out, for its memory: a step of 64 sequences is planned a tenth quicker in it. Empty where
   // it is elsewhere.
   StepPlan plan;
+  // Of a worker whose order says state_layers: what it took before each, [layers, rows of the step, hidden_size].
+  std::vector<float> states;
 };
 
 class Executor {

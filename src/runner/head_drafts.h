@@ -27,6 +27,7 @@ class StateDrafts : public ModelDrafts {
   double seconds_before(const DraftText& text) const override;
   bool computes() const override { return true; }
   Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override;
+  bool reads_model() const override { return head_.reads_target(); }
   void ended(const DraftText& text) override;
 
  protected:

@@ -6,46 +6,46 @@
 
 namespace quire::runner {
 
-void HiddenStore::take(const nn::StepContext& step, size_t index, const nn::HiddenStates& states) {
-  if (step.workspace.measures()) return;
-  const auto rows = static_cast<size_t>(states.residual.num_rows);
-  const auto size = static_cast<size_t>(hidden_size_);
-  const auto row_floats = static_cast<size_t>(num_floats());
-  step_.resize(rows * row_floats);
-  const float* residual = states.residual.floats();
-  const float* delta = states.pending ? states.delta.floats() : nullptr;
-  for (size_t row = 0; row < rows; ++row, residual += size) {
-    float* to = step_.data() + row * row_floats + index * size;
-    if (delta == nullptr) {
-      std::copy_n(residual, size, to);
-      continue;
-    }
-    for (size_t i = 0; i < size; ++i) to[i] = residual[i] + delta[i];
-    delta += size;
+StepRows StepRows::of(const StepPlan& plan) {
+  StepRows rows{.retired = plan.retired};
+  for (const ScheduledSequence& run : plan.scheduled) {
+    rows.runs.push_back({run.id, run.num_computed_tokens, run.num_rows()});
+    rows.num_rows += run.num_rows();
   }
+  return rows;
 }
 
-void HiddenStore::settle(const StepPlan& plan) {
-  for (const SequenceId id : plan.retired) forget(id);
+Status HiddenStore::settle(const StepRows& step, std::span<const float> states) {
+  const auto layer_floats = static_cast<size_t>(step.num_rows * hidden_size_);
+  if (states.size() != layers_.size() * layer_floats) {
+    return data_loss("a step of {} rows gave {} numbers of the model's states; expected {}", step.num_rows,
+                     states.size(), layers_.size() * layer_floats);
+  }
+  for (const SequenceId id : step.retired) forget(id);
   const auto row_floats = static_cast<size_t>(num_floats());
-  const float* from = step_.data();
-  for (const ScheduledSequence& run : plan.scheduled) {
-    const auto floats = static_cast<size_t>(run.num_rows()) * row_floats;
-    QUIRE_CHECK(from + floats <= step_.data() + step_.size());
+  const auto size = static_cast<size_t>(hidden_size_);
+  const float* from = states.data();
+  for (const StepRows::Run& run : step.runs) {
     Waiting& waiting = waiting_[run.id];
     num_rows_ -= count(waiting);
-    const int64_t kept = run.num_computed_tokens - waiting.first;
+    const int64_t kept = run.first - waiting.first;
     if (kept < 0 || kept > count(waiting)) {
       waiting.rows.clear();
-      waiting.first = run.num_computed_tokens;
+      waiting.first = run.first;
     } else {
       waiting.rows.resize(static_cast<size_t>(kept) * row_floats);
     }
-    waiting.rows.insert(waiting.rows.end(), from, from + floats);
+    size_t at = waiting.rows.size();
+    waiting.rows.resize(at + static_cast<size_t>(run.count) * row_floats);
+    for (int32_t row = 0; row < run.count; ++row, from += size) {
+      for (size_t layer = 0; layer < layers_.size(); ++layer, at += size) {
+        std::copy_n(from + layer * layer_floats, size, waiting.rows.data() + at);
+      }
+    }
     num_rows_ += count(waiting);
-    from += floats;
   }
   keep_within();
+  return {};
 }
 
 void HiddenStore::keep_within() {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nn/hidden_taps.h"
+#include "base/status.h"
 #include "types/step_plan.h"
 
 namespace quire::runner {
@@ -14,19 +14,35 @@ namespace quire::runner {
 // Rows of states that wait to be read: a long prompt's, and a step of many sequences.
 inline constexpr int64_t kMostWaitingRows = 4096;
 
-class HiddenStore final : public nn::HiddenTaps {
+// Whose rows a step computed, one after the other: what is known of a plan when its states come.
+struct StepRows {
+  struct Run {
+    SequenceId id = 0;
+    int32_t first = 0;  // position
+    int32_t count = 0;
+  };
+  std::vector<SequenceId> retired;
+  std::vector<Run> runs;
+  int64_t num_rows = 0;
+
+  static StepRows of(const StepPlan& plan);
+};
+
+class HiddenStore {
  public:
   // layers: before which the states are taken, each [hidden_size]; of a row they stand side by side. At most so many
-  // rows of all sequences wait; beyond them the oldest of whoever has most go. Of a backend in host memory.
+  // rows of all sequences wait; beyond them the oldest of whoever has most go.
   HiddenStore(std::vector<int32_t> layers, int64_t hidden_size, int64_t most_rows)
       : layers_(std::move(layers)), hidden_size_(hidden_size), most_rows_(most_rows) {}
 
-  std::span<const int32_t> layers() const override { return layers_; }
-  void take(const nn::StepContext& step, size_t index, const nn::HiddenStates& states) override;
+  // As nn::HiddenTaps has them.
+  const std::vector<int32_t>& layers() const { return layers_; }
+  int64_t hidden_size() const { return hidden_size_; }
 
-  // The step whose states were taken last has been computed: its rows become the sequences'. What a sequence has from
-  // a run's first position on is replaced.
-  void settle(const StepPlan& plan);
+  // A step's rows, of which states have been taken, become the sequences'. What a sequence has from a run's first
+  // position on is replaced. states: [layers, rows, hidden_size] (TappedStates). Errors: data_loss where there are more
+  // or fewer of them, and nothing is changed.
+  Status settle(const StepRows& rows, std::span<const float> states);
 
   // Positions [begin(), end()) of a sequence that wait; both 0 where there are none.
   int32_t begin(SequenceId id) const;
@@ -51,8 +67,7 @@ class HiddenStore final : public nn::HiddenTaps {
   const std::vector<int32_t> layers_;
   const int64_t hidden_size_;
   const int64_t most_rows_;
-  int64_t num_rows_ = 0;     // that wait
-  std::vector<float> step_;  // of the last one: [rows, num_floats()]
+  int64_t num_rows_ = 0;  // that wait
   std::unordered_map<SequenceId, Waiting> waiting_;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "runner/plan_codec.h"
 #include "runner/rank_adapters.h"
 #include "runner/slot_copier.h"
+#include "runner/tapped_states.h"
 #include "runner/worst_step.h"
 
 namespace quire::runner {
@@ -36,8 +38,8 @@ class LocalExecutor final : public Executor {
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
                 PlannedModel planned, std::unique_ptr<ModelRunner> runner, std::shared_ptr<AdapterStore> adapters,
                 std::shared_ptr<RankAdapters> rank_adapters, std::unique_ptr<ModelDrafts> drafts,
-                std::shared_ptr<HiddenStore> taps, std::unique_ptr<OffloadDisk> disk,
-                std::unique_ptr<SlotCopier> copier, DeviceRanks device_ranks)
+                std::shared_ptr<HiddenStore> store, std::unique_ptr<TappedStates> taps,
+                std::unique_ptr<OffloadDisk> disk, std::unique_ptr<SlotCopier> copier, DeviceRanks device_ranks)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
         device_ranks_(std::move(device_ranks)),
@@ -46,6 +48,7 @@ class LocalExecutor final : public Executor {
         adapters_(std::move(adapters)),
         rank_adapters_(std::move(rank_adapters)),
         drafts_(std::move(drafts)),
+        store_(std::move(store)),
         taps_(std::move(taps)),
         disk_(std::move(disk)),
         copier_(std::move(copier)),
@@ -97,7 +100,8 @@ class LocalExecutor final : public Executor {
     for (const auto* communicator : {device_ranks_.tensor.get(), device_ranks_.states.get()}) {
       if (communicator != nullptr) QUIRE_RETURN_IF_ERROR(communicator->status());
     }
-    if (taps_ != nullptr) taps_->settle(step.plan);
+    if (store_ != nullptr) QUIRE_RETURN_IF_ERROR(store_->settle(StepRows::of(step.plan), taps_->all()));
+    if (store_ == nullptr && taps_ != nullptr) step.states = taps_->release();
     if (overlaps()) launch_ready();
     return step;
   }
@@ -121,7 +125,8 @@ class LocalExecutor final : public Executor {
   std::shared_ptr<AdapterStore> adapters_;       // nullptr: there are none
   std::shared_ptr<RankAdapters> rank_adapters_;  // of one rank of several, in the place of these
   std::unique_ptr<ModelDrafts> drafts_;          // nullptr: there is none, or it was taken
-  std::shared_ptr<HiddenStore> taps_;            // of a head that drafts; nullptr: there is none
+  std::shared_ptr<HiddenStore> store_;           // of a head that drafts; nullptr: there is none here
+  std::unique_ptr<TappedStates> taps_;           // for it, or for one in the engine's process; nullptr: there is none
   std::unique_ptr<OffloadDisk> disk_;            // nullptr: there is none; reads and writes the runner's slots
   std::unique_ptr<SlotCopier> copier_;           // the same
   std::string description_;
@@ -260,6 +265,19 @@ Result<DeviceRanks> reach_ranks(const EngineConfig& config, ops::Backend& backen
   return reached;
 }
 
+// For a head that is here, or of this rank for one in the engine's process; nullptr: for none.
+Result<std::unique_ptr<TappedStates>> make_taps(const EngineConfig& config, const ModelConfig& model,
+                                                const RankGroup& ranks, const HiddenStore* store) {
+  const std::vector<int32_t>& layers = store == nullptr ? config.state_layers : store->layers();
+  if (layers.empty() || !ranks.is_first_of_stage()) return std::unique_ptr<TappedStates>();
+  if (std::ranges::adjacent_find(layers, std::greater_equal()) != layers.end() || layers.front() < 0 ||
+      layers.back() > model.num_layers + 1) {
+    return invalid_argument("state_layers: expected rising numbers from 0 to {}, found {}", model.num_layers + 1,
+                            fmt::join(layers, ", "));
+  }
+  return std::make_unique<TappedStates>(layers, model.hidden_size);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config, std::unique_ptr<ops::Backend> backend,
@@ -297,10 +315,11 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend, ranks));
     if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));  // on what each has seen
   }
-  std::shared_ptr<HiddenStore> taps;
+  std::shared_ptr<HiddenStore> store;
   if (drafts) {
-    QUIRE_ASSIGN_OR_RETURN(taps, drafts->attach(*model));
+    QUIRE_ASSIGN_OR_RETURN(store, drafts->attach(*model));
   }
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<TappedStates> taps, make_taps(config, planned.config, ranks, store.get()));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   runner->use_taps(taps.get());
   runner->use_ranks(ranks);
@@ -332,8 +351,8 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   }
   return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
                                                      std::move(runner), std::move(adapters), std::move(rank_adapters),
-                                                     std::move(drafts), std::move(taps), std::move(disk),
-                                                     std::move(copier), std::move(device_ranks)));
+                                                     std::move(drafts), std::move(store), std::move(taps),
+                                                     std::move(disk), std::move(copier), std::move(device_ranks)));
 }
 
 }  // namespace quire::runner

@@ -10,6 +10,7 @@
 #include "nn/loader.h"
 #include "nn/weight_dtype.h"
 #include "runner/hidden_store.h"
+#include "runner/lent_vocabulary.h"
 #include "tensor/tensor.h"
 #include "types/memory_plan.h"
 
@@ -81,6 +82,7 @@ class MedusaDrafts final : public ModelDrafts {
   int64_t pool_bytes() const override { return waiting_medusa_bytes(*opened_.heads); }
   double seconds_per_token() const override { return seconds_per_token_; }
   bool computes() const override { return true; }
+  bool reads_model() const override { return opened_.heads->reads_target(); }
 
   Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
     Status fits = opened_.heads->use_target(model);
@@ -137,7 +139,12 @@ class MedusaDrafts final : public ModelDrafts {
 
 Result<DraftMemory> plan_medusa_memory(const EngineConfig& config, ops::Backend& backend) {
   QUIRE_ASSIGN_OR_RETURN(const OpenedMedusa opened, open_named(config, backend, nn::Loader::Mode::kPlan));
-  return DraftMemory{.weight_bytes = opened.weight_bytes,
+  int64_t weight_bytes = opened.weight_bytes;
+  if (has_workers(config) && opened.heads->reads_target()) {
+    QUIRE_ASSIGN_OR_RETURN(const LentVocabulary lent, lend_vocabulary(config, nn::Loader::Mode::kPlan, backend));
+    weight_bytes += lent.bytes;
+  }
+  return DraftMemory{.weight_bytes = weight_bytes,
                      .workspace_bytes = workspace_floats(*opened.heads, backend) * static_cast<int64_t>(sizeof(float)),
                      .pool_bytes = waiting_medusa_bytes(*opened.heads)};
 }

@@ -12,6 +12,7 @@
 #include "runner/block_drafts.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
+#include "runner/lent_vocabulary.h"
 #include "runner/medusa_drafts.h"
 
 namespace quire::runner {
@@ -86,6 +87,21 @@ const models::Family* head_family(const EngineConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// Of what a head reads of a model that workers have, and that this process has once more.
+Result<int64_t> lent_bytes(const EngineConfig& config, const PlannedModel& head,
+                           const checkpoint::Checkpoint& checkpoint, ops::Backend& backend) {
+  if (!has_workers(config) || !is_head(config.speculative_config.method)) return 0;
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, head.quantization, head.weight_dtype);
+  QUIRE_ASSIGN_OR_RETURN(const auto model, head.family.build(head.config, head.max_model_len, loader));
+  if (!models::draft_head(*model).reads_target()) return 0;
+  QUIRE_ASSIGN_OR_RETURN(const LentVocabulary lent, lend_vocabulary(config, nn::Loader::Mode::kPlan, backend));
+  return lent.bytes;
+}
+
+}  // namespace
+
 Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& backend) {
   if (!drafts_with_weights(config.speculative_config)) return DraftMemory();
   if (config.speculative_config.method == SpeculativeMethod::kMedusa) return plan_medusa_memory(config, backend);
@@ -94,6 +110,8 @@ Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& 
   DraftMemory out = {
       .weight_bytes = memory.weight_bytes, .workspace_bytes = memory.workspace_bytes, .pool_bytes = memory.kv_bytes};
   if (is_head(config.speculative_config.method)) out.pool_bytes += waiting_bytes(drafter.planned.config);
+  QUIRE_ASSIGN_OR_RETURN(const int64_t lent, lent_bytes(config, drafter.planned, *drafter.checkpoint, backend));
+  out.weight_bytes += lent;
   if (config.speculative_config.method == SpeculativeMethod::kDflash) {
     QUIRE_ASSIGN_OR_RETURN(const int32_t tokens, block_tokens(config.speculative_config, drafter.planned.config));
     out.workspace_bytes += block_logit_bytes(drafter.planned.config, tokens);

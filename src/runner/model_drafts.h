@@ -44,6 +44,8 @@ class ModelDrafts : public DraftProposer {
   virtual Result<std::shared_ptr<HiddenStore>> attach(const models::Model& /*model*/) {
     return std::shared_ptr<HiddenStore>();
   }
+  // Whether it computes with that model's embeddings, or its head over the vocabulary; else it may be a planned one.
+  virtual bool reads_model() const { return false; }
 };
 
 // Errors: invalid_argument where the two have not the same vocabulary.

@@ -21,6 +21,7 @@
 #include "runner/rank_group.h"
 #include "runner/step_adapters.h"
 #include "runner/step_recorder.h"
+#include "runner/tapped_states.h"
 
 namespace quire::runner {
 
@@ -46,9 +47,9 @@ class ModelRunner {
   // others are told them. REQUIRES: nothing has been computed yet; the communicators outlive the runner.
   void use_ranks(const RankGroup& ranks);
 
-  // Who is given states of each step between its layers. REQUIRES: one rank, steps that are not recorded; outlives the
-  // runner.
-  void use_taps(nn::HiddenTaps* taps) { taps_ = taps; }
+  // Who is given states of each step between its layers. REQUIRES: steps that are not recorded; outlives the runner.
+  // Of a pipeline the same ranks of all stages have some, with the same layers.
+  void use_taps(TappedStates* taps) { taps_ = taps; }
 
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
@@ -125,6 +126,7 @@ class ModelRunner {
   RowOutcome drawn_outcome(const Step& step, size_t index, SequenceState& state);
 
   ops::View run_stage(const nn::StepContext& step);
+  std::span<float> taken_before(int64_t layer, int64_t num_tokens);
   std::vector<size_t> count_tokens(const StepPlan& plan);
   void help_to_draw(Step& step);
   void take_sampled(const StepPlan& plan);
@@ -155,7 +157,7 @@ class ModelRunner {
   // first. nullopt: not yet.
   std::optional<bool> comes_pending_;
   std::optional<bool> goes_pending_;
-  nn::HiddenTaps* taps_ = nullptr;
+  TappedStates* taps_ = nullptr;
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
   std::shared_ptr<const AdapterTable> adapters_;         // the same
   StepAdapters step_adapters_;                           // of the last batch

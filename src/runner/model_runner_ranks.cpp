@@ -34,8 +34,10 @@ ops::View ModelRunner::run_stage(const nn::StepContext& step) {
     states.pending = *comes_pending_;
   }
   const nn::Range own = nn::layers_of(ranks_.stage, model_->config().num_layers);
-  model_->run_layers(step, static_cast<int32_t>(own.first), static_cast<int32_t>(own.end()), states);
-  if (ranks_.stage.is_last()) return model_->finish(step, states);
+  const std::span<float> taken = taken_before(own.first, step.batch.num_tokens);
+  if (!taken.empty()) ranks_.all->receive(std::as_writable_bytes(taken), ranks_.previous());
+  model_->run_tapped_layers(step, static_cast<int32_t>(own.first), static_cast<int32_t>(own.end()), states);
+  if (ranks_.stage.is_last()) return model_->finish_tapped(step, states);
   if (!goes_pending_) {
     backend_.synchronise();  // which may receive states still
     const std::byte pending{states.pending};
@@ -44,7 +46,18 @@ ops::View ModelRunner::run_stage(const nn::StepContext& step) {
   }
   stages.send(bytes_of(states.residual), ranks_.next());
   stages.send(bytes_of(states.delta), ranks_.next());
+  const std::span<const float> to_pass = taken_before(own.end(), step.batch.num_tokens);
+  if (!to_pass.empty()) ranks_.all->send(std::as_bytes(to_pass), ranks_.next());
   return {};
+}
+
+// What taps have of a step of so many tokens before this layer, where a stage ends: it passes on what it was given and
+// what it took.
+std::span<float> ModelRunner::taken_before(int64_t layer, int64_t num_tokens) {
+  if (taps_ == nullptr) return {};
+  const std::span<const int32_t> layers = taps_->layers();
+  const auto before = std::ranges::lower_bound(layers, layer) - layers.begin();
+  return taps_->first(num_tokens, static_cast<size_t>(before));
 }
 
 std::vector<size_t> ModelRunner::count_tokens(const StepPlan& plan) {

@@ -87,6 +87,7 @@ std::string shared_settings(EngineConfig config) {
   config.cpu_affinity.clear();
   config.threads = 0;
   config.rank = 0;
+  config.state_layers.clear();
   return encode_order(config);
 }
 

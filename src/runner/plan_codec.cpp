@@ -122,7 +122,7 @@ void fields(A& all, typename A::template Of<StepTimings> x) {
 }
 template <typename A>
 void fields(A& all, typename A::template Of<ExecutedStep> x) {
-  all(x.result.step, x.result.sequences, x.timings);
+  all(x.result.step, x.result.sequences, x.timings, x.states);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<MaskQuestion> x) {

@@ -21,6 +21,8 @@ struct RankGroup {
   // The rank that has the logits, and chooses the tokens: the first of the last stage.
   int sampling_rank() const { return (stage.count - 1) * shard_size(); }
   bool samples() const { return all == nullptr || all->rank() == sampling_rank(); }
+  // As the sampling rank is of the last.
+  bool is_first_of_stage() const { return tensor == nullptr || tensor->rank() == 0; }
   // Who has the same part of the stage before and of the one after.
   int previous() const { return all->rank() - shard_size(); }
   int next() const { return all->rank() + shard_size(); }

@@ -52,7 +52,7 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
   all(x.swap_space, x.swap_file, x.max_num_seqs, x.max_num_batched_tokens, x.watermark, x.num_scheduler_steps,
       x.async_scheduling, x.seed);
   all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.enable_expert_parallel, x.pipeline_parallel_size,
-      x.data_parallel_size, x.numa_bind, x.rank);
+      x.data_parallel_size, x.numa_bind, x.rank, x.state_layers);
   all(x.device, x.enable_chunked_prefill, x.batch_invariant, x.attention_backend, x.enforce_eager,
       x.max_cudagraph_capture_size);
   all(x.speculative_config.method, x.speculative_config.num_speculative_tokens, x.speculative_config.acceptance);

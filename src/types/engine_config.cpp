@@ -286,13 +286,6 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "kv_offloading_size, kv_offload_dir: blocks beyond the pool are not kept beside workers yet: leave out "
         "tensor_parallel_size, pipeline_parallel_size and distributed_executor_backend");
   }
-  if (is_head(config.speculative_config.method)) {
-    return unimplemented(
-        "speculative_config: method {} guesses out of the model's own states, which workers have: choose method "
-        "draft_model, ngram or suffix, or leave out tensor_parallel_size, pipeline_parallel_size and "
-        "distributed_executor_backend",
-        name(config.speculative_config.method));
-  }
   if (!config.swap_file.empty() && size > 1) {
     return unimplemented("swap_file with {} processes: leave it out, blocks are then swapped to memory", size);
   }

@@ -109,6 +109,9 @@ struct EngineConfig {
   // Workers take no memory but that of their cores' NUMA nodes; else they prefer it.
   bool numa_bind = false;
   int32_t rank = 0;  // which of the ranks this process is, stage by stage: set by whoever starts it
+  // Before which layers ranks take the model's states, for a head in the engine's process (nn::HiddenTaps::layers()):
+  // set by the same.
+  std::vector<int32_t> state_layers;
 
   bool offloads_kv() const { return kv_offloading_size > 0 || !kv_offload_dir.empty(); }
   int32_t num_ranks() const { return tensor_parallel_size * pipeline_parallel_size; }

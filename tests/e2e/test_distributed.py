@@ -16,6 +16,7 @@ import harness
 from harness import is_alive
 
 TINY = harness.DATA / "e2e/tiny"
+HEADS = harness.DATA / "e2e/tiny_heads"
 LOGPROB_TOLERANCE = 1e-4
 EXACT = ("--activation-dtype", "float32", "--kv-cache-dtype", "float32")
 
@@ -179,14 +180,35 @@ class TensorParallel(unittest.TestCase):
                             self.assertEqual(accepted, 0)
                 self.assertEqual(found[1:], found[:1] * 5)
 
+    def test_heads_guess_out_of_the_workers_states(self):
+        # Random heads, which are hardly ever right: as many guesses as in one process show that they are the same.
+        bodies = [{"prompt": list(range(5 + i, 60)), "max_tokens": 60, "temperature": 0.5 * (i % 2), "seed": i}
+                  for i in range(4)]
+        layouts = (("-tp", 2), ("-pp", 2, "--max-num-batched-tokens", 32), ("-tp", 2, "-pp", 2))
+        for method, head, model in (("eagle3", "eagle3_llama", TINY / "llama"), ("dflash", "dflash_llama", TINY / "llama"),
+                                    ("medusa", "medusa_blocks", TINY / "llama"), ("mtp", None, HEADS / "deepseek_v3_mtp")):
+            config = {"method": method, "always": True} | ({"model": str(HEADS / head)} if head else {})
+            guesses = ("--speculative-config", json.dumps(config))
+            for layout in layouts:
+                with self.subTest(method=method, layout=layout):
+                    found, drafts = [], []
+                    for arguments in (layout, guesses, (*layout, *guesses)):
+                        with harness.Server("--skip-tokenizer-init", "--max-model-len", 128, *arguments, model=model) as server:
+                            found.append([streamed_tokens(server, body) for body in bodies])
+                            values = server.wait_until_idle()
+                            drafts.append((values["vllm:spec_decode_num_draft_tokens_total"],
+                                           values["vllm:spec_decode_num_accepted_tokens_total"]))
+                    self.assertEqual(found[2], found[0])
+                    self.assertEqual(drafts[0], (0, 0))
+                    self.assertGreater(drafts[1][0], 300)
+                    if found[0] == found[1]:  # parts of a model may say something else where two tokens are as likely
+                        self.assertEqual(drafts[2], drafts[1])
+
     def test_what_cannot_be_cut_or_is_not_built_is_refused_at_start(self):
         for arguments, says in ((("--tensor-parallel-size", 8), "the 4 heads"),
                                 (("--tensor-parallel-size", 0), "expected 1 to 64"),
                                 (("--tensor-parallel-size", 2, "--enable-expert-parallel"), "the model has no experts"),
                                 (("--tensor-parallel-size", 2, "--distributed-executor-backend", "uni"), "choose mp"),
-                                (("--pipeline-parallel-size", 2, "--speculative-config",
-                                  json.dumps({"method": "eagle", "model": str(TINY / "llama")})),
-                                 "method eagle guesses out of the model's own states, which workers have"),
                                 (("--tensor-parallel-size", 2, "--speculative-model", TINY / "llama",
                                   "--speculative-draft-tensor-parallel-size", 2), "must be 1: a model that drafts is computed whole"),
 
@@ -323,6 +345,11 @@ class WorkersMayDie(unittest.TestCase):
         drafter = {"method": "draft_model", "model": str(TINY / "llama"), "num_speculative_tokens": 3, "always": True}
         values = self.lose_workers(2, 4, TINY / "llama", "--speculative-config", json.dumps(drafter))
         self.assertGreater(values["vllm:spec_decode_num_accepted_tokens_total"], 500)
+
+    def test_they_do_so_beside_a_head_that_drafts(self):
+        head = {"method": "eagle3", "model": str(HEADS / "eagle3_llama"), "num_speculative_tokens": 3, "always": True}
+        values = self.lose_workers(2, 4, TINY / "llama", "--speculative-config", json.dumps(head))
+        self.assertGreater(values["vllm:spec_decode_num_draft_tokens_total"], 500)
 
     def lose_workers(self, kills, clients, model, *arguments):
         """The server's metrics at the end."""

@@ -17,6 +17,7 @@ import harness
 from harness import processes
 
 TINY = harness.DATA / "e2e/tiny"
+HEADS = harness.DATA / "e2e/tiny_heads"
 # Nothing listens but on the loopback device; ranks share the machine's cores as they are told to.
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "oob_tcp_if_include", "lo",
           "--mca", "btl", "self,vader", "--mca", "btl_vader_single_copy_mechanism", "none")
@@ -119,7 +120,8 @@ class Answers(unittest.TestCase):
         model = ("--speculative-config", json.dumps({"method": "draft_model", "model": str(TINY / "llama"), "always": True}))
         with harness.Server(*PLAIN, model=TINY / "llama") as one:
             expected = ask_all(one)
-        for arguments in ((), guesses, model):
+        head = ("--speculative-config", json.dumps({"method": "eagle3", "model": str(HEADS / "eagle3_llama"), "always": True}))
+        for arguments in ((), guesses, model, head):
             with self.subTest(arguments), server(2, *PLAIN, "-pp", 2, *arguments) as one:
                 self.assertEqual(ask_all(one), expected)
                 self.assertEqual(ask_all(one), expected)

@@ -275,6 +275,11 @@ class Heads(unittest.TestCase):
                                           ("medusa", "medusa_blocks", 65_000, 70_000), ("dflash", "dflash_llama", 300_000, 330_000)):
             head = planned("--speculative-config", json.dumps({"method": method, "model": str(self.HEAD.with_name(name))}))
             self.assertTrue(least < head["draft_weight_bytes"] < most, head)
+            # Beside workers it is not shared: 64 KiB each of embeddings and of the head over the vocabulary, or more as they are held.
+            beside = planned("--speculative-config", json.dumps({"method": method, "model": str(self.HEAD.with_name(name))}),
+                             "--tensor-parallel-size", 2)
+            lent = beside["draft_weight_bytes"] - head["draft_weight_bytes"]
+            self.assertTrue(lent == 0 if name == "medusa_few_tokens" else 128_000 < lent < 300_000, lent)
             self.assertGreater(head["draft_workspace_bytes"], 0)
             self.assertGreaterEqual(head["draft_pool_bytes"], 4096 * 64 * 4)  # the states that wait
         told = harness.run("plan", self.TINY, "--speculative-config", json.dumps({"method": "eagle3", "model": str(self.HEAD)}))

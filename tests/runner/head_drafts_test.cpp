@@ -15,9 +15,13 @@
 
 #include "models/dflash.h"
 #include "models/eagle3.h"
+#include "runner/drafting_executor.h"
 #include "runner/hidden_store.h"
 #include "runner/local_executor.h"
 #include "runner/model_drafts.h"
+#include "runner/multiprocess_executor.h"
+#include "runner/tapped_states.h"
+#include "tests/runner/thread_workers.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {
@@ -62,34 +66,60 @@ std::vector<HeadCase> head_cases(const std::string& name) {
   return cases;
 }
 
+// Ranks of each stage, stages: of more than one the head is beside workers, which have its model.
+struct HeadLayout {
+  int32_t tensor = 1;
+  int32_t pipeline = 1;
+};
 Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama",
                                                 SpeculativeMethod method = SpeculativeMethod::kEagle3,
-                                                int32_t num_tokens = 0) {
+                                                int32_t num_tokens = 0, const HeadLayout& layout = {}) {
   EngineConfig config{.model = tiny_path(model), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.max_num_seqs = 4;
   config.max_num_batched_tokens = 32;
   config.speculative_config.method = method;
   config.speculative_config.model = head;
   config.speculative_config.num_speculative_tokens = num_tokens;
-  return make_local_executor(config, make_test_backend("auto"));
+  if (layout.tensor * layout.pipeline == 1) return make_local_executor(config, make_test_backend("auto"));
+  QUIRE_ASSIGN_OR_RETURN(DraftsBesideWorkers drafts, make_drafts_beside_workers(config, make_test_backend("auto")));
+  config.state_layers = drafts.store->layers();
+  config.tensor_parallel_size = layout.tensor;
+  config.pipeline_parallel_size = layout.pipeline;
+  static std::optional<WorkerSegment> last;
+  const auto planner = make_test_backend("auto");
+  QUIRE_ASSIGN_OR_RETURN(auto workers,
+                         make_multiprocess_executor(config, std::make_unique<ThreadLauncher>(last), *planner));
+  return make_drafting_executor(std::move(workers), std::move(drafts));
 }
 
 // The tiny head of this name, over the model that it was made for.
-Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
-  if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
-  if (name == kGgufCase) return executor_with("", head_path("qwen3_5_mtp.gguf"), SpeculativeMethod::kMtp);
-  if (name.starts_with("medusa")) return executor_with(head_path(name), "llama", SpeculativeMethod::kMedusa);
-  if (name.starts_with("dflash")) return executor_with(head_path(name), "llama", SpeculativeMethod::kDflash);
-  const bool is_eagle = name.starts_with("eagle_");
-  return executor_with(head_path(name), "llama", is_eagle ? SpeculativeMethod::kEagle : SpeculativeMethod::kEagle3);
+Result<std::unique_ptr<Executor>> executor_of(const std::string& name, const HeadLayout& layout) {
+  const auto over = [&](const std::string& model, SpeculativeMethod method) {
+    return executor_with(method == SpeculativeMethod::kMtp ? std::string() : head_path(name), model, method, 0, layout);
+  };
+  if (name.ends_with("_mtp")) return over(head_path(name), SpeculativeMethod::kMtp);
+  if (name == kGgufCase) return over(head_path("qwen3_5_mtp.gguf"), SpeculativeMethod::kMtp);
+  if (name.starts_with("medusa")) return over("llama", SpeculativeMethod::kMedusa);
+  if (name.starts_with("dflash")) return over("llama", SpeculativeMethod::kDflash);
+  return over("llama", name.starts_with("eagle_") ? SpeculativeMethod::kEagle : SpeculativeMethod::kEagle3);
 }
 
-class HeadDrafts : public testing::TestWithParam<std::string> {
+struct HeadParam {
+  std::string name;
+  HeadLayout layout = {};
+  friend std::ostream& operator<<(std::ostream& out, const HeadParam& param) {
+    out << param.name;
+    if (param.layout.tensor * param.layout.pipeline == 1) return out;
+    return out << " over " << param.layout.pipeline << " stages of " << param.layout.tensor;
+  }
+};
+
+class HeadDrafts : public testing::TestWithParam<HeadParam> {
  protected:
   static constexpr int32_t kBlock = 16;
 
   HeadDrafts() {
-    auto executor = executor_of(GetParam());
+    auto executor = executor_of(GetParam().name, GetParam().layout);
     EXPECT_TRUE(executor.ok()) << executor.status().message();
     executor_ = std::move(*executor);
     head_ = executor_->take_draft_model();
@@ -121,14 +151,17 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
     executor_->submit(std::move(plan));
     auto done = executor_->collect();
     ASSERT_TRUE(done.ok()) << done.status().message();
-    EXPECT_TRUE(done->result.sequences.front().error.ok());
+    const SequenceResult& result = done->result.sequences.front();
+    EXPECT_TRUE(result.error.ok());
+    if (GetParam().layout.pipeline == 1) return;  // else stages before the last are told with the next plan
+    for (const TokenId token : result.tokens) next_.sampled.push_back({.id = id, .token = token});
   }
   DraftProposal propose(SequenceId id, std::span<const TokenId> text, int32_t most = 4) {
     DraftProposal proposal;
     head_->propose({.id = id, .tokens = text, .most_computed = most}, most, proposal);
     return proposal;
   }
-  static int32_t num_tokens() { return GetParam() == "glm4_moe_mtp" ? 64 : 512; }
+  static int32_t num_tokens() { return GetParam().name == "glm4_moe_mtp" ? 64 : 512; }
   void expect(const DraftProposal& found, const std::vector<Guess>& wanted) {
     ASSERT_EQ(found.tokens.size(), wanted.size());
     EXPECT_EQ(found.source, DraftSource::kModel);
@@ -149,7 +182,7 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
 
 TEST_P(HeadDrafts, AreThoseOfTheReferenceAsTheAnswerGoesOn) {
   SequenceId id = 0;
-  for (const HeadCase& one : head_cases(GetParam())) {
+  for (const HeadCase& one : head_cases(GetParam().name)) {
     ++id;
     next_block_ = 0;
     learn(id, one.text);
@@ -173,7 +206,7 @@ TEST_P(HeadDrafts, AreThoseOfTheReferenceAsTheAnswerGoesOn) {
 
 // Rows of right guesses are the answer's, those of wrong ones give way to what comes in their place.
 TEST_P(HeadDrafts, AreTheSameWithGuessesAmongTheRows) {
-  const HeadCase one = head_cases(GetParam()).back();
+  const HeadCase one = head_cases(GetParam().name).back();
   ASSERT_EQ(one.num_prompt_tokens, 40);
   const auto first = [&](size_t count) { return std::span(one.text).first(count); };
   const auto wrong = [&](size_t at) { return (one.text[at] + 1) % num_tokens(); };
@@ -189,7 +222,7 @@ TEST_P(HeadDrafts, AreTheSameWithGuessesAmongTheRows) {
 
 // The first positions were computed for somebody else: the head knows the text from there on, and guesses something.
 TEST_P(HeadDrafts, ComeFromWhereTheStatesBegin) {
-  const HeadCase one = head_cases(GetParam()).back();
+  const HeadCase one = head_cases(GetParam().name).back();
   const auto size = static_cast<int32_t>(one.text.size());
   learn(1, one.text);
   compute(1, 0, 16);
@@ -229,7 +262,7 @@ TEST_P(HeadDrafts, AreTheSameWhereverItWasAskedBefore) {
 }
 
 TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
-  const HeadCase one = head_cases(GetParam()).front();
+  const HeadCase one = head_cases(GetParam().name).front();
   learn(1, one.text);
   compute(1, 0, static_cast<int32_t>(one.text.size()) - 1);
   DraftProposal proposal;
@@ -237,12 +270,30 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
   EXPECT_TRUE(proposal.tokens.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
-                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "qwen3_5_mtp",
-                                         "glm4_moe_mtp", kGgufCase, "eagle_llama", "eagle_normed", "medusa_llama",
-                                         "medusa_few_tokens", "medusa_blocks", "dflash_llama", "dflash_windows",
-                                         "dflash_both_ways"),
-                         [](const auto& test) { return test.param; });
+std::string head_name(const testing::TestParamInfo<HeadParam>& test) {
+  const HeadLayout& layout = test.param.layout;
+  if (layout.tensor * layout.pipeline == 1) return test.param.name;
+  return fmt::format("{}_over_{}_stages_of_{}", test.param.name, layout.pipeline, layout.tensor);
+}
+
+std::vector<HeadParam> heads_of_this_process() {
+  std::vector<HeadParam> all;
+  for (const char* name : {"eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "qwen3_5_mtp", "glm4_moe_mtp",
+                           kGgufCase, "eagle_llama", "eagle_normed", "medusa_llama", "medusa_few_tokens",
+                           "medusa_blocks", "dflash_llama", "dflash_windows", "dflash_both_ways"}) {
+    all.push_back({name});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts, testing::ValuesIn(heads_of_this_process()), head_name);
+INSTANTIATE_TEST_SUITE_P(BesideWorkers, HeadDrafts,
+                         testing::Values(HeadParam{"eagle3_llama", {2, 1}}, HeadParam{"eagle3_llama", {2, 2}},
+                                         HeadParam{"eagle3_whole_vocabulary", {1, 2}}, HeadParam{"eagle_llama", {1, 2}},
+                                         HeadParam{"deepseek_v3_mtp", {2, 2}}, HeadParam{"qwen3_5_mtp", {1, 3}},
+                                         HeadParam{"medusa_few_tokens", {2, 1}}, HeadParam{"medusa_blocks", {1, 2}},
+                                         HeadParam{"dflash_windows", {2, 2}}),
+                         head_name);
 
 // Computes all of a text but its last token.
 void compute_text(Executor& executor, std::span<const TokenId> text, int32_t piece) {
@@ -261,7 +312,7 @@ void compute_text(Executor& executor, std::span<const TokenId> text, int32_t pie
 
 // A pass makes all guesses of a block, whatever a guess may cost: more than are asked for are not told.
 TEST(BlocksOfDflash, HaveAsManyGuessesAsThereAreMaskTokens) {
-  auto executor = executor_of("dflash_llama");
+  auto executor = executor_of("dflash_llama", {});
   ASSERT_TRUE(executor.ok()) << executor.status().message();
   EXPECT_EQ((*executor)->memory().most_draft_tokens, 7);
   const std::unique_ptr<DraftProposer> head = (*executor)->take_draft_model();
@@ -283,7 +334,7 @@ TEST(BlocksOfDflash, HaveAsManyGuessesAsThereAreMaskTokens) {
 
 // Each place is drawn by what is likely there, with the numbers that the answer's tokens are drawn with.
 TEST(BlocksOfDflash, AreDrawnForARequestThatDraws) {
-  auto executor = executor_of("dflash_llama");
+  auto executor = executor_of("dflash_llama", {});
   ASSERT_TRUE(executor.ok()) << executor.status().message();
   const std::unique_ptr<DraftProposer> head = (*executor)->take_draft_model();
   const HeadCase one = head_cases("dflash_llama").back();
@@ -618,10 +669,11 @@ class Store : public testing::Test {
       states.residual.floats()[i] = positions[i / 2];
       states.delta.floats()[i] = 0.5f;
     }
-    store_.take(step, 0, states);
+    taps_.take(step, 0, states);
     states.pending = true;
-    store_.take(step, 1, states);
-    store_.settle(plan);
+    taps_.take(step, 1, states);
+    const Status settled = store_.settle(StepRows::of(plan), taps_.all());
+    EXPECT_TRUE(settled.ok()) << settled.message();
   }
   // The position that the row at this one is of.
   float at(SequenceId id, int32_t position) const {
@@ -632,6 +684,7 @@ class Store : public testing::Test {
     return row[0];
   }
 
+  TappedStates taps_{{0, 2}, kSize};
   HiddenStore store_{{0, 2}, kSize, 10};
 };
 
@@ -659,6 +712,19 @@ TEST_F(Store, KeepsRowsByPositionUntilTheyAreDropped) {
   store_.forget(2);
   EXPECT_EQ(store_.end(2), 0);
   EXPECT_EQ(store_.bytes(), 10 * 2 * kSize * 4);
+}
+
+TEST_F(Store, RefusesStatesOfAnotherNumberOfRows) {
+  settle({{.id = 1, .num_new_tokens = 3}});
+  StepPlan plan;
+  plan.retired = {1};
+  plan.scheduled = {{.id = 2, .num_new_tokens = 4}};
+  for (const int64_t count : {int64_t{0}, 4 * 2 * kSize - 1, 4 * 2 * kSize + 1}) {
+    const std::vector<float> states(static_cast<size_t>(count));
+    EXPECT_THAT(store_.settle(StepRows::of(plan), states).message(), testing::HasSubstr("expected 16"));
+  }
+  EXPECT_EQ(store_.end(1), 3) << "nothing is changed";
+  EXPECT_EQ(store_.end(2), 0);
 }
 
 TEST_F(Store, LetsTheOldestRowsOfTheLongestGo) {

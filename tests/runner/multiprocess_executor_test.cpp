@@ -61,6 +61,39 @@ TEST_F(Workers, OneThatBeginsLateIsWaitedFor) {
   EXPECT_EQ(workers_answer(**executor, 3).size(), 3u);
 }
 
+// Before the first layer, between, behind the last and behind its norm: of a pipeline each stage takes some of them.
+TEST_F(Workers, StatesThatAreAskedForComeWithTheResult) {
+  const std::vector<TokenId> prompt = {5, 9, 11, 7, 30, 31, 32, 33, 34, 35};
+  const auto states = [&](int32_t tensor, int32_t pipeline, std::vector<int32_t> layers) {
+    EngineConfig config = workers_config(tensor, pipeline);
+    config.state_layers = std::move(layers);
+    const auto executor = make(config).value();
+    executor->submit(workers_plan(0, 0, static_cast<int32_t>(prompt.size()), prompt));
+    auto done = executor->collect();
+    EXPECT_TRUE(done.ok()) << done.status().message();
+    return done.ok() ? done->states : std::vector<float>();
+  };
+  EXPECT_TRUE(states(2, 1, {}).empty());
+  const std::vector<float> expected = states(1, 1, {0, 1, 2, 3});
+  const size_t layer = expected.size() / 4;
+  ASSERT_EQ(layer % prompt.size(), 0u);
+  for (int begin = 0; begin < 4; ++begin) {
+    const auto at = expected.begin() + begin * static_cast<ptrdiff_t>(layer);
+    EXPECT_TRUE(std::any_of(at, at + static_cast<ptrdiff_t>(layer), [](float x) { return x != 0; })) << begin;
+  }
+  EXPECT_EQ(states(1, 2, {0, 1, 2, 3}), expected);
+  EXPECT_EQ(states(1, 2, {2}), std::vector<float>(expected.begin() + 2 * static_cast<ptrdiff_t>(layer),
+                                                  expected.begin() + 3 * static_cast<ptrdiff_t>(layer)));
+  for (const auto& [tensor, pipeline] : {std::pair(2, 1), {2, 2}}) {
+    EXPECT_THAT(states(tensor, pipeline, {0, 1, 2, 3}), testing::Pointwise(testing::FloatNear(1e-4f), expected));
+  }
+  for (const std::vector<int32_t>& layers : {std::vector<int32_t>{1, 1}, {2, 1}, {-1, 1}, {0, 4}}) {
+    EngineConfig config = workers_config(1, 2);
+    config.state_layers = layers;
+    EXPECT_THAT(make(config).status().message(), HasSubstr("expected rising numbers from 0 to 3"));
+  }
+}
+
 // Ranks that do not sample are told how many guesses held, and which token came then.
 TEST_F(Workers, DraftTokensHoldForAllRanks) {
   const std::vector<TokenId> prompt = {5, 9, 11, 7, 30, 31, 32, 33, 34, 35};
@@ -172,9 +205,11 @@ TEST(WorkerMessages, AnOrderIsReadAsItWasWritten) {
   config.quantization = Quantization::kInt4;
   config.pooling_type = PoolingType::kWeightedMean;  // the last
   config.cpu_affinity = "0";
+  config.state_layers = {1, 7};
   const EngineConfig read = decode_order(encode_order(config)).value();
   EXPECT_EQ(encode_order(read), encode_order(config));
   EXPECT_EQ(read.rank, 5);
+  EXPECT_EQ(read.state_layers, config.state_layers);
   EXPECT_EQ(read.quantization, Quantization::kInt4);
   // Nobody has chosen a card: the CPU.
   config.device = {};

@@ -114,6 +114,7 @@ class RandomPlans {
     t.ahead = flag();
     t.host_rows = number<int32_t>();
     t.draw_bytes = number<int64_t>();
+    fill(step.states, [this] { return static_cast<float>(real()); });
     return step;
   }
 
