@@ -219,7 +219,7 @@ class Dflash final : public Model, public DraftHead {
     // The largest step is all of either.
     if (const int64_t count = measures ? n : rows_->num_given; count > 0) {
       const ops::View given = step.workspace.take(count, num_floats());
-      if (!measures) std::copy_n(rows_->given, count * num_floats(), given.floats());
+      if (!measures) step.copy({rows_->given, count, num_floats()}, given);
       const ops::View context = states.residual.rows(0, count);
       join_(step, given, context);
       context_norm_(step, context);

@@ -12,7 +12,8 @@ namespace quire::models {
 // What the rows of a head's next step are of, and what came of them. Of rows whose tokens the larger model has computed
 // there are that one's states, of rows behind those the head's own, or, of a head that drafts a block, none.
 struct HeadRows {
-  // [rows, as many floats as the states of all taps() side by side], or with are_own [rows, hidden_size of the head].
+  // [rows, as many floats as the states of all taps() side by side], or with are_own [rows, hidden_size of the head];
+  // on the device.
   const float* given = nullptr;
   bool are_own = false;
   int64_t num_given = 0;  // of a head that drafts a block: the first rows, whose states are given; the others are it

@@ -66,7 +66,10 @@ Result<std::vector<TokenId>> read_eagle3_vocabulary(const checkpoint::Checkpoint
 class Eagle3 final : public Model, public DraftHead {
  public:
   Eagle3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
-      : config_(config), own_(own_of(config)), has_embeddings_(loader.has("embed_tokens.weight")) {
+      : config_(config),
+        own_(own_of(config)),
+        has_embeddings_(loader.has("embed_tokens.weight")),
+        backend_(loader.backend()) {
     const int64_t size = config.hidden_size;
     const std::string layer = kLayer;
     const auto norm = [&](const std::string& name) {
@@ -110,7 +113,8 @@ class Eagle3 final : public Model, public DraftHead {
   }
   Status read_beside_weights(const checkpoint::Checkpoint& checkpoint) override {
     QUIRE_ASSIGN_OR_RETURN(ids_, read_eagle3_vocabulary(checkpoint, config_));
-    return {};
+    if (ids_.empty() || backend_.computes_in_host_memory()) return {};
+    return place_tokens();
   }
 
   // The residual becomes the states, the delta the embeddings.
@@ -126,12 +130,9 @@ class Eagle3 final : public Model, public DraftHead {
     const ops::View given = step.workspace.take(step.batch.num_tokens, width);
     if (step.workspace.measures()) return join_(step, given, states.residual);
     QUIRE_CHECK(rows_ != nullptr && rows_->given != nullptr);
-    const auto count = static_cast<size_t>(step.batch.num_tokens);
-    if (rows_->are_own) {
-      std::copy_n(rows_->given, count * static_cast<size_t>(config_.hidden_size), states.residual.floats());
-      return;
-    }
-    std::copy_n(rows_->given, count * static_cast<size_t>(width), given.floats());
+    const int64_t count = step.batch.num_tokens;
+    if (rows_->are_own) return step.copy({rows_->given, count, config_.hidden_size}, states.residual);
+    step.copy({rows_->given, count, width}, given);
     join_(step, given, states.residual);
   }
 
@@ -166,7 +167,11 @@ class Eagle3 final : public Model, public DraftHead {
     const int64_t mark = step.workspace.mark();
     const ops::View own = step.workspace.take(hidden.num_rows, own_.draft_vocab_size);
     head_(step, hidden, own);
-    if (!step.workspace.measures()) spread(own, out);
+    if (!backend_.computes_in_host_memory()) {
+      spread_on_device(step, own, out);
+    } else if (!step.workspace.measures()) {
+      spread(own, out);
+    }
     step.workspace.rewind(mark);
   }
 
@@ -182,9 +187,44 @@ class Eagle3 final : public Model, public DraftHead {
     }
   }
 
+  // For a device with memory of its own.
+  Status place_tokens() {
+    places_.assign(static_cast<size_t>(config_.vocab_size), static_cast<TokenId>(own_.draft_vocab_size));
+    for (size_t i = 0; i < ids_.size(); ++i) places_[static_cast<size_t>(ids_[i])] = static_cast<TokenId>(i);
+    const auto upload = [&](const void* from, size_t bytes, Buffer& to) {
+      to = Buffer(backend_.allocator(), bytes);
+      if (to.data() != nullptr) backend_.upload(to.data(), from, bytes);
+      return to.data() != nullptr;
+    };
+    const float never = -std::numeric_limits<float>::infinity();
+    if (upload(places_.data(), places_.size() * sizeof(TokenId), places_there_) &&
+        upload(&never, sizeof(never), never_))
+      return {};
+    return resource_exhausted("no memory for the places of the head's {} tokens", ids_.size());
+  }
+
+  // The same as spread(): a row's logits, with that of a token that is never guessed behind them, are a table of one
+  // column, in which each of the larger vocabulary is looked up.
+  void spread_on_device(const nn::StepContext& step, const ops::View& own, const ops::View& out) const {
+    const int64_t size = own.num_columns;
+    const ops::View table = step.workspace.take(own.num_rows, size + 1);
+    if (step.workspace.measures()) return;
+    step.copy(own, table.columns(0, size));
+    ops::ConstView never(never_.as<float>(), own.num_rows, 1);
+    never.row_stride = 0;
+    step.copy(never, table.columns(size, 1));
+    for (int64_t row = 0; row < own.num_rows; ++row) {
+      step(ops::EmbeddingArgs{.ids = {places_.data(), places_there_.as<TokenId>()},
+                              .num_tokens = config_.vocab_size,
+                              .table = {table.rows(row, 1).floats(), DType::kF32, Shape{size + 1, 1}},
+                              .out = out.rows(row, 1).floats()});
+    }
+  }
+
   const ModelConfig config_;
   const Eagle3Config own_;
   const bool has_embeddings_;
+  ops::Backend& backend_;
   nn::Embedding embedding_;
   nn::Linear join_;
   nn::RmsNorm token_norm_;
@@ -198,6 +238,11 @@ class Eagle3 final : public Model, public DraftHead {
   HeadRows* rows_ = nullptr;
   const Model* embeds_ = nullptr;
   std::vector<TokenId> ids_;  // [draft_vocab_size]; empty: of the larger vocabulary
+  // Of a device with memory of its own: of each token of that one its place here, or the place behind the last; there,
+  // too, and the logit of that place.
+  std::vector<TokenId> places_;
+  Buffer places_there_;
+  Buffer never_;
 };
 
 }  // namespace

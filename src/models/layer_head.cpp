@@ -49,7 +49,7 @@ class LayerHead final : public Model, public DraftHead {
     if (!step.workspace.measures()) {
       QUIRE_CHECK(target_ != nullptr && rows_ != nullptr && rows_->given != nullptr);
       target_->embed(step, tokens);
-      std::copy_n(rows_->given, static_cast<size_t>(step.batch.num_tokens * size), states.residual.floats());
+      step.copy({rows_->given, step.batch.num_tokens, size}, states.residual);
     }
     step.copy(tokens.residual, both.columns(0, size));
     step.copy(states.residual, both.columns(size, size));

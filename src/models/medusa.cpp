@@ -165,7 +165,7 @@ ops::View MedusaHeads::logits(const nn::StepContext& step, int32_t index, const 
   const ops::View x = step.workspace.take(1, config_.hidden_size);
   const ops::View inner = step.workspace.take(1, config_.hidden_size);
   const ops::View out = step.workspace.take(1, config_.draft_vocab_size);
-  if (!step.workspace.measures()) std::copy_n(state.floats(), config_.hidden_size, x.floats());
+  if (!step.workspace.measures()) step.copy(state, x);
   for (const nn::Linear& block : blocks_[head]) {
     block(step, x, inner);
     step(ops::ActivationArgs{.function = Activation::kSilu,

@@ -33,12 +33,11 @@ class BlockDrafts final : public StateDrafts {
   // draws: guesses by the rule of rejection would be drawn; those of blocks are certain.
   BlockDrafts(DraftRunner runner, models::Model& head, int32_t num_tokens, bool draws, ops::Backend& backend,
               Buffer logits)
-      : StateDrafts(std::move(runner), models::draft_head(head)),
+      : StateDrafts(std::move(runner), models::draft_head(head), backend),
         model_(head),
         mask_token_(models::dflash_config(head.config()).mask_token),
         num_tokens_(num_tokens),
         draws_(draws),
-        backend_(backend),
         memory_(std::move(logits)) {}
 
   int32_t most_tokens() const override { return num_tokens_; }
@@ -82,7 +81,10 @@ class BlockDrafts final : public StateDrafts {
     void before_run(int32_t first, int32_t count) override {
       const int32_t given = std::clamp(context_ - first, 0, count);
       drafts_.rows_.num_given = given;
-      drafts_.rows_.given = given > 0 ? drafts_.store_->rows(id_, begin_ + first) : nullptr;
+      drafts_.rows_.given = nullptr;
+      if (given == 0) return;
+      const HiddenStore& store = *drafts_.store_;
+      drafts_.rows_.given = drafts_.on_device(store.rows(id_, begin_ + first), given * store.num_floats());
     }
 
    private:
@@ -102,10 +104,13 @@ class BlockDrafts final : public StateDrafts {
         .backend = backend_, .batch = batch, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone}};
     const ops::View logits = workspace.take(count, model_.config().vocab_size);
     model_.logits(step, rows_.states.rows(1, count), logits);
+    logits_.resize(static_cast<size_t>(count * logits.num_columns));
+    backend_.download(logits_.data(), logits.floats(), logits_.size() * sizeof(float));
     std::optional<sampling::SequenceSampler> sampler = sampler_of(text);
     proposal.source = DraftSource::kModel;
     for (int32_t place = 0; place < count; ++place) {
-      const std::span<float> row(logits.floats() + place * logits.num_columns, static_cast<size_t>(logits.num_columns));
+      const auto size = static_cast<size_t>(logits.num_columns);
+      const std::span<float> row = std::span(logits_).subspan(static_cast<size_t>(place) * size, size);
       const auto likeliest = std::ranges::max_element(row) - row.begin();
       const double most = static_cast<double>(row[static_cast<size_t>(likeliest)]);
       double sum = 0;
@@ -145,11 +150,11 @@ class BlockDrafts final : public StateDrafts {
   const TokenId mask_token_;
   const int32_t num_tokens_;
   const bool draws_;
-  ops::Backend& backend_;
   Buffer memory_;                                                                          // of logits
   std::unordered_map<SequenceId, std::shared_ptr<const sampling::SamplerTables>> tables_;  // of requests that draw
   // Scratch.
   std::vector<TokenId> tokens_;
+  std::vector<float> logits_;
   std::vector<float> row_;
   sampling::SamplingScratch scratch_;
   double seconds_ = 0;  // of a pass

@@ -74,7 +74,8 @@ EngineConfig config_of_drafter(const EngineConfig& config) {
   if (config.speculative_config.method == SpeculativeMethod::kDflash && own.max_num_batched_tokens > 0)
     own.max_num_batched_tokens = std::max(own.max_num_batched_tokens, kMostSpeculativeTokens + 1);
   own.device = config.device;
-  own.enforce_eager = config.enforce_eager;
+  // What a head is given lies elsewhere for its first pass of a text and for the next ones.
+  own.enforce_eager = config.enforce_eager || is_head(config.speculative_config.method);
   return own;
 }
 

@@ -15,7 +15,8 @@ namespace {
 // head's own states; they are made anew when the model has computed as far.
 class HeadDrafts final : public StateDrafts {
  public:
-  HeadDrafts(DraftRunner runner, models::DraftHead& head) : StateDrafts(std::move(runner), head) {}
+  HeadDrafts(DraftRunner runner, models::DraftHead& head, ops::Backend& backend)
+      : StateDrafts(std::move(runner), head, backend) {}
 
   double seconds_per_token() const override { return runner_.seconds_per_token(); }
 
@@ -42,14 +43,19 @@ class HeadDrafts final : public StateDrafts {
    public:
     Rows(HeadDrafts& drafts, SequenceId id, int32_t base, int32_t rows)
         : drafts_(drafts), id_(id), base_(base), rows_(rows) {}
-    void before_run(int32_t first, int32_t /*count*/) override {
+    void before_run(int32_t first, int32_t count) override {
       drafts_.rows_.are_own = first >= rows_;
-      drafts_.rows_.given = drafts_.rows_.are_own ? last_.data() : drafts_.store_->rows(id_, base_ + first);
+      if (drafts_.rows_.are_own) {
+        drafts_.rows_.given = drafts_.on_device(last_.data(), std::ssize(last_));
+      } else {
+        const HiddenStore& store = *drafts_.store_;
+        drafts_.rows_.given = drafts_.on_device(store.rows(id_, base_ + first), count * store.num_floats());
+      }
     }
     void after_run(int32_t count) override {
-      const ops::View& states = drafts_.rows_.states;
-      const float* last = states.floats() + (count - 1) * states.num_columns;
-      last_.assign(last, last + states.num_columns);
+      const ops::View last = drafts_.rows_.states.rows(count - 1, 1);
+      last_.resize(static_cast<size_t>(last.num_columns));
+      drafts_.backend_.download(last_.data(), last.floats(), last_.size() * sizeof(float));
     }
 
    private:
@@ -63,8 +69,15 @@ class HeadDrafts final : public StateDrafts {
 
 }  // namespace
 
-StateDrafts::StateDrafts(DraftRunner runner, models::DraftHead& head) : runner_(std::move(runner)), head_(head) {
+StateDrafts::StateDrafts(DraftRunner runner, models::DraftHead& head, ops::Backend& backend)
+    : runner_(std::move(runner)), head_(head), backend_(backend) {
   head_.use_rows(&rows_);
+}
+
+const float* StateDrafts::on_device(const float* rows, int64_t num_floats) {
+  if (backend_.computes_in_host_memory()) return rows;
+  backend_.upload(given_.data(), rows, static_cast<size_t>(num_floats) * sizeof(float));
+  return given_.as<float>();
 }
 
 Result<std::shared_ptr<HiddenStore>> StateDrafts::attach(const models::Model& model) {
@@ -73,7 +86,13 @@ Result<std::shared_ptr<HiddenStore>> StateDrafts::attach(const models::Model& mo
   auto taps = head_.taps(model.config());
   if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
   store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
-  return store_;
+  if (backend_.computes_in_host_memory()) return store_;
+  const int64_t widest = std::max(store_->num_floats(), runner_.planned().config.hidden_size);
+  const auto bytes = static_cast<size_t>(runner_.planned().memory.max_num_batched_tokens * widest) * sizeof(float);
+  given_ = Buffer(backend_.allocator(), bytes);
+  if (given_.data() != nullptr) return store_;
+  return resource_exhausted("speculative_config: no memory for the states that a head is given, {}",
+                            format_bytes(static_cast<int64_t>(bytes)));
 }
 
 double StateDrafts::seconds_before(const DraftText& text) const {
@@ -107,11 +126,11 @@ int64_t waiting_bytes(const ModelConfig& head) {
   return kMostWaitingRows * row * static_cast<int64_t>(sizeof(float));
 }
 
-Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model) {
+Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model, ops::Backend& backend) {
   models::DraftHead& head = models::draft_head(model);
   Status read = head.read_beside_weights(runner.checkpoint());
   if (!read.ok()) return std::move(read).with_prefix("speculative_config: model: ");
-  return std::unique_ptr<ModelDrafts>(std::make_unique<HeadDrafts>(std::move(runner), head));
+  return std::unique_ptr<ModelDrafts>(std::make_unique<HeadDrafts>(std::move(runner), head, backend));
 }
 
 }  // namespace quire::runner

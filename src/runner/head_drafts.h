@@ -31,25 +31,30 @@ class StateDrafts : public ModelDrafts {
   void ended(const DraftText& text) override;
 
  protected:
-  // runner: of the head; it owns `head`.
-  StateDrafts(DraftRunner runner, models::DraftHead& head);
+  // runner: of the head, on this backend; it owns `head`.
+  StateDrafts(DraftRunner runner, models::DraftHead& head, ops::Backend& backend);
 
   // The position of the head's first row of a text of which it can have rows before `end`: those that it has computed
   // as far as they lie there, and the states that wait. Where rows that are still to be computed lie before those, the
   // runner forgets the text, and it begins anew. known: the text as the runner has it. REQUIRES: attach().
   int32_t begin_of(SequenceId id, int32_t end, DraftRunner::Text& known);
 
+  // Rows for the head's next step, from the host to where it reads them, until the next call.
+  const float* on_device(const float* rows, int64_t num_floats);
+
   DraftRunner runner_;
   models::DraftHead& head_;
+  ops::Backend& backend_;
   models::HeadRows rows_;
   std::shared_ptr<HiddenStore> store_;  // once it is attached
 
  private:
   std::unordered_map<SequenceId, int32_t> begins_;  // the positions of texts' first rows
+  Buffer given_;                                    // of a device with memory of its own: the largest step's rows
 };
 
-// runner: of the head; model: the head itself, which the runner owns. Errors: data_loss for a vocabulary that the
-// checkpoint does not tell.
-Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model);
+// runner: of the head, on this backend; model: the head itself, which the runner owns. Errors: data_loss for a
+// vocabulary that the checkpoint does not tell.
+Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model, ops::Backend& backend);
 
 }  // namespace quire::runner

@@ -100,20 +100,30 @@ class LocalExecutor final : public Executor {
     for (const auto* communicator : {device_ranks_.tensor.get(), device_ranks_.states.get()}) {
       if (communicator != nullptr) QUIRE_RETURN_IF_ERROR(communicator->status());
     }
-    if (store_ != nullptr) QUIRE_RETURN_IF_ERROR(store_->settle(StepRows::of(step.plan), taps_->all()));
-    if (store_ == nullptr && taps_ != nullptr) step.states = taps_->release();
+    if (taps_ != nullptr) QUIRE_RETURN_IF_ERROR(pass_on_states(step));
     if (overlaps()) launch_ready();
     return step;
   }
 
  private:
+  // To the head that is here, or that is where the result goes.
+  Status pass_on_states(ExecutedStep& step) {
+    const StepRows rows = StepRows::of(step.plan);
+    taps_->fetch(rows.num_rows);
+    if (store_ != nullptr) return store_->settle(rows, taps_->all());
+    step.states = taps_->release();
+    return {};
+  }
+
   void launch() {
     QUIRE_CHECK(!submitted_.empty());
     runner_->launch(std::move(submitted_.front()));
     submitted_.pop_front();
   }
+  // A step's states are fetched before the next one's are taken.
+  bool may_launch() const { return taps_ == nullptr ? runner_->may_launch() : !runner_->any_under_way(); }
   void launch_ready() {
-    while (!submitted_.empty() && runner_->may_launch()) launch();
+    while (!submitted_.empty() && may_launch()) launch();
   }
 
   // Destroyed from the last to the first: the runner's buffers go before the backend that gave them.
@@ -266,8 +276,10 @@ Result<DeviceRanks> reach_ranks(const EngineConfig& config, ops::Backend& backen
 }
 
 // For a head that is here, or of this rank for one in the engine's process; nullptr: for none.
-Result<std::unique_ptr<TappedStates>> make_taps(const EngineConfig& config, const ModelConfig& model,
-                                                const RankGroup& ranks, const HiddenStore* store) {
+Result<std::unique_ptr<TappedStates>> make_taps(const EngineConfig& config, const PlannedModel& planned,
+                                                ops::Backend& backend, const RankGroup& ranks,
+                                                const HiddenStore* store) {
+  const ModelConfig& model = planned.config;
   const std::vector<int32_t>& layers = store == nullptr ? config.state_layers : store->layers();
   if (layers.empty() || !ranks.is_first_of_stage()) return std::unique_ptr<TappedStates>();
   if (std::ranges::adjacent_find(layers, std::greater_equal()) != layers.end() || layers.front() < 0 ||
@@ -275,7 +287,13 @@ Result<std::unique_ptr<TappedStates>> make_taps(const EngineConfig& config, cons
     return invalid_argument("state_layers: expected rising numbers from 0 to {}, found {}", model.num_layers + 1,
                             fmt::join(layers, ", "));
   }
-  return std::make_unique<TappedStates>(layers, model.hidden_size);
+  const int64_t most_rows = planned.memory.max_num_batched_tokens;
+  auto taps = std::make_unique<TappedStates>(layers, model.hidden_size, backend, most_rows);
+  if (taps->has_memory()) return taps;
+  return resource_exhausted(
+      "no memory for the states of {} rows that a head guesses from. Set --max-num-batched-tokens "
+      "lower.",
+      most_rows);
 }
 
 }  // namespace
@@ -311,15 +329,15 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.memory.quantization = loader.quantized().to_string();
-  if (!backend->computes_in_host_memory()) {
-    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend, ranks));
-    if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));  // on what each has seen
-  }
   std::shared_ptr<HiddenStore> store;
   if (drafts) {
     QUIRE_ASSIGN_OR_RETURN(store, drafts->attach(*model));
   }
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<TappedStates> taps, make_taps(config, planned.config, ranks, store.get()));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<TappedStates> taps, make_taps(config, planned, *backend, ranks, store.get()));
+  if (!backend->computes_in_host_memory()) {
+    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend, ranks));
+    if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));  // on what each has seen
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   runner->use_taps(taps.get());
   runner->use_ranks(ranks);

@@ -58,9 +58,8 @@ auto with_step(ops::Backend& backend, nn::Workspace& workspace, Use use) {
 
 int64_t workspace_floats(const models::MedusaHeads& heads, ops::Backend& backend) {
   nn::Workspace workspace;
-  with_step(backend, workspace, [&](const nn::StepContext& step) {
-    return heads.logits(step, 0, {nullptr, 1, heads.config().hidden_size});
-  });
+  const ops::View state = workspace.take(1, heads.config().hidden_size);
+  with_step(backend, workspace, [&](const nn::StepContext& step) { return heads.logits(step, 0, state); });
   return workspace.most_used();
 }
 
@@ -98,7 +97,7 @@ class MedusaDrafts final : public ModelDrafts {
     most = std::min({most, text.most_computed, opened_.heads->config().num_heads});
     if (most < 1 || text.adapter != 0 || row < store_->begin(text.id) || row >= store_->end(text.id)) return;
     const auto start = std::chrono::steady_clock::now();
-    std::vector<float> state(store_->rows(text.id, row), store_->rows(text.id, row) + store_->num_floats());
+    const std::vector<float> state(store_->rows(text.id, row), store_->rows(text.id, row) + store_->num_floats());
     for (int32_t head = 0; head < most; ++head) guess(state, head, proposal);
     proposal.source = DraftSource::kModel;
     store_->drop_before(text.id, row);
@@ -112,13 +111,16 @@ class MedusaDrafts final : public ModelDrafts {
 
  private:
   // The likeliest token, and how likely it is.
-  void guess(std::vector<float>& state, int32_t head, DraftProposal& proposal) {
+  void guess(const std::vector<float>& state, int32_t head, DraftProposal& proposal) {
     nn::Workspace workspace(memory_.as<float>(), floats_);
-    const ops::View logits = with_step(backend_, workspace, [&](const nn::StepContext& step) {
-      return opened_.heads->logits(step, head, ops::View{state.data(), 1, static_cast<int64_t>(state.size())});
-    });
-    const float* const begin = logits.floats();
-    const float* const end = begin + logits.num_columns;
+    const ops::View there = workspace.take(1, std::ssize(state));
+    backend_.upload(there.data, state.data(), state.size() * sizeof(float));
+    const ops::View logits = with_step(
+        backend_, workspace, [&](const nn::StepContext& step) { return opened_.heads->logits(step, head, there); });
+    logits_.resize(static_cast<size_t>(logits.num_columns));
+    backend_.download(logits_.data(), logits.floats(), logits_.size() * sizeof(float));
+    const float* const begin = logits_.data();
+    const float* const end = begin + logits_.size();
     const float* const best = std::max_element(begin, end);
     const double scale = opened_.heads->config().logits_scale;
     double sum = 0;
@@ -132,6 +134,7 @@ class MedusaDrafts final : public ModelDrafts {
   int64_t floats_;
   Buffer memory_;
   std::shared_ptr<HiddenStore> store_;  // once it is attached
+  std::vector<float> logits_;
   double seconds_per_token_ = 0;
 };
 

@@ -149,7 +149,7 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& con
   if (speculative.method == SpeculativeMethod::kDflash) {
     return make_block_drafts(speculative, std::move(drafts), built, backend);
   }
-  if (head != nullptr) return make_head_drafts(std::move(drafts), built);
+  if (head != nullptr) return make_head_drafts(std::move(drafts), built, backend);
   return std::unique_ptr<ModelDrafts>(std::make_unique<LocalModelDrafts>(std::move(drafts)));
 }
 

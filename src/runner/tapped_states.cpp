@@ -6,10 +6,27 @@
 
 namespace quire::runner {
 
+TappedStates::TappedStates(std::vector<int32_t> layers, int64_t hidden_size, ops::Backend& backend, int64_t most_rows)
+    : layers_(std::move(layers)), hidden_size_(hidden_size), backend_(backend), most_rows_(most_rows) {
+  if (backend.computes_in_host_memory()) return;
+  on_device_ = Buffer(backend.allocator(), layers_.size() * floats(most_rows) * sizeof(float));
+}
+
 void TappedStates::take(const nn::StepContext& step, size_t index, const nn::HiddenStates& states) {
   if (step.workspace.measures()) return;
   const int64_t rows = states.residual.num_rows;
   QUIRE_CHECK(states.residual.num_columns == hidden_size_);
+  if (!backend_.computes_in_host_memory()) {
+    QUIRE_CHECK(rows <= most_rows_);
+    const ops::View to(on_device_.as<float>() + index * floats(most_rows_), rows, hidden_size_);
+    step.copy(states.residual, to);
+    if (!states.pending) return;
+    return step(ops::AddArgs{.hidden = to.floats(),
+                             .delta = states.delta.floats(),
+                             .delta_scale = 1,
+                             .num_tokens = rows,
+                             .size = hidden_size_});
+  }
   float* const to = first(rows, index + 1).data() + index * floats(rows);
   const float* const residual = states.residual.floats();
   if (!states.pending) {
@@ -21,9 +38,19 @@ void TappedStates::take(const nn::StepContext& step, size_t index, const nn::Hid
 }
 
 std::span<float> TappedStates::first(int64_t rows, size_t num_layers) {
-  QUIRE_CHECK(num_layers <= layers_.size());
+  QUIRE_CHECK(num_layers <= layers_.size() && backend_.computes_in_host_memory());
   states_.resize(layers_.size() * floats(rows));
   return std::span(states_).first(num_layers * floats(rows));
+}
+
+void TappedStates::fetch(int64_t rows) {
+  if (backend_.computes_in_host_memory()) return;
+  states_.resize(layers_.size() * floats(rows));
+  if (rows == 0) return;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    backend_.download(states_.data() + layer * floats(rows), on_device_.as<float>() + layer * floats(most_rows_),
+                      floats(rows) * sizeof(float));
+  }
 }
 
 }  // namespace quire::runner

@@ -287,6 +287,62 @@ TEST_F(EngineOnCard, AModelThatDraftsChangesNoAnswer) {
   }
 }
 
+// Heads guess on the card what they guess on the CPU, out of the states of steps that are recorded and of those that
+// are not.
+TEST_F(EngineOnCard, HeadsGuessWhatTheyGuessOnTheCpu) {
+  struct Case {
+    SpeculativeMethod method;
+    const char* head;
+    bool recorded = true;
+  };
+  using enum SpeculativeMethod;
+  for (const Case& one :
+       {Case{kEagle, "eagle_llama"}, Case{kEagle3, "eagle3_llama"}, Case{kEagle3, "eagle3_llama", false},
+        Case{kEagle3, "eagle3_whole_vocabulary"}, Case{kMtp, "deepseek_v3_mtp"}, Case{kMtp, "qwen3_5_mtp"},
+        Case{kMedusa, "medusa_blocks"}, Case{kMedusa, "medusa_few_tokens"}}) {
+    SCOPED_TRACE(one.head);
+    const std::string head = std::string(QUIRE_TEST_DATA) + "/e2e/tiny_heads/" + one.head;
+    std::vector<Prompt> prompts;
+    for (const TokenId first : {3, 40}) {
+      std::vector<TokenId> ids;
+      for (TokenId i = 0; i < 19; ++i) ids.push_back((first + 7 * i) % 60);
+      prompts.emplace_back(ids);
+    }
+    // Tokens, and how many guesses there were and held.
+    using Answer = std::tuple<std::vector<std::vector<TokenId>>, int64_t, int64_t>;
+    const auto answer = [&](bool card) {
+      EngineConfig config = on_card("llama");
+      if (one.method == kMtp) config.model = head;
+      if (!card) config.device = DeviceChoice::cpu();
+      if (!card) config.activation_dtype = ActivationDType::kFloat32;
+      config.enforce_eager = !one.recorded;
+      config.speculative_config.method = one.method;
+      if (one.method != kMtp) config.speculative_config.model = head;
+      config.speculative_config.num_speculative_tokens = 3;
+      config.speculative_config.always = true;
+      Answer found;
+      auto llm = LLM::create(config);
+      EXPECT_TRUE(llm.ok()) << llm.status().message();
+      if (!llm.ok()) return found;
+      const SamplingParams greedy{.temperature = 0, .max_tokens = 9, .ignore_eos = true};
+      for (const Prompt& prompt : prompts) {  // one by one: who comes to which step is no matter
+        auto outputs = (*llm)->generate({prompt}, greedy, {.progress = false});
+        EXPECT_TRUE(outputs.ok()) << outputs.status().message();
+        if (!outputs.ok()) return found;
+        EXPECT_TRUE(outputs->front().error.ok()) << outputs->front().error.message();
+        std::get<0>(found).push_back(outputs->front().token_ids);
+      }
+      const engine::EngineStats stats = (*llm)->engine().stats();
+      std::get<1>(found) = static_cast<int64_t>(stats.num_draft_tokens);
+      std::get<2>(found) = static_cast<int64_t>(stats.num_accepted_tokens);
+      return found;
+    };
+    const Answer found = answer(true);
+    EXPECT_EQ(found, answer(false));
+    EXPECT_GT(std::get<1>(found), 20);
+  }
+}
+
 TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
   auto llm = LLM::create(on_card("llama"));
   ASSERT_TRUE(llm.ok()) << llm.status().message();
@@ -315,9 +371,9 @@ TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
   }
   EXPECT_NE(refused([](EngineConfig& c) { c.isa = Isa::kAvx2; }).find("--device cpu"), std::string::npos);
   EXPECT_NE(refused([](EngineConfig& c) {
-              c.speculative_config.method = SpeculativeMethod::kEagle;
+              c.speculative_config.method = SpeculativeMethod::kDflash;
               c.speculative_config.model = "a head";
-            }).find("method eagle on a card is not built yet"),
+            }).find("method dflash on a card is not built yet"),
             std::string::npos);
 }
 

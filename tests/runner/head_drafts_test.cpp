@@ -658,12 +658,11 @@ class Store : public testing::Test {
         positions.push_back(static_cast<float>(run.num_computed_tokens + i + (i < run.num_new_tokens ? 0 : 1000)));
       }
     }
-    const std::unique_ptr<ops::Backend> backend = make_test_backend("reference");
     std::vector<float> memory(4096);
     nn::Workspace workspace(memory.data(), static_cast<int64_t>(memory.size()));
     nn::Batch batch;
     batch.num_tokens = static_cast<int64_t>(positions.size());
-    const nn::StepContext step{.backend = *backend, .batch = batch, .workspace = workspace};
+    const nn::StepContext step{.backend = *backend_, .batch = batch, .workspace = workspace};
     nn::HiddenStates states(step, kSize);
     for (size_t i = 0; i < 2 * positions.size(); ++i) {
       states.residual.floats()[i] = positions[i / 2];
@@ -684,7 +683,8 @@ class Store : public testing::Test {
     return row[0];
   }
 
-  TappedStates taps_{{0, 2}, kSize};
+  const std::unique_ptr<ops::Backend> backend_ = make_test_backend("reference");
+  TappedStates taps_{{0, 2}, kSize, *backend_, 64};
   HiddenStore store_{{0, 2}, kSize, 10};
 };
 
