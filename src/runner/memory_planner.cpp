@@ -126,6 +126,7 @@ int64_t tokens_of_a_step(const EngineConfig& config, const PlannedModel& planned
 
 void plan_recordings(const EngineConfig& config, const ops::Backend& backend, PlannedModel& planned) {
   if (config.enforce_eager || !backend.can_record()) return;
+  if (planned.config.task != ModelTask::kGenerate) return;  // steps of whole texts
   // Which of two tables rotates a sequence is decided step by step, by the host.
   if (planned.config.rope.scaling == RopeScaling::kLongRope) return;
   // A step that is recorded runs once more, and made-up sequences fill its shape: neither may change a state.
@@ -328,10 +329,6 @@ Status plan_task(const EngineConfig& config, const checkpoint::Checkpoint& check
   }
   planned.memory.most_state_drafts =
       planned.config.recurrent_layers.empty() ? 0 : most_state_drafts(config.speculative_config);
-  if (planned.config.task != ModelTask::kGenerate && !backend.computes_in_host_memory()) {
-    return unimplemented("{} on a card are not built yet: take --device cpu",
-                         planned.config.task == ModelTask::kEmbed ? "embeddings" : "scores");
-  }
   if (planned.config.attends_both_ways && config.offloads_kv()) {
     return invalid_argument("{}: this model's texts share no beginnings, for what comes later is seen: leave it out",
                             config.kv_offload_dir.empty() ? "kv_offloading_size" : "kv_offload_dir");

@@ -27,6 +27,10 @@ namespace quire::runner {
 
 struct RowOutcome;
 
+inline nn::Workspace workspace_of(Buffer& memory) {
+  return {memory.as<float>(), static_cast<int64_t>(memory.bytes() / sizeof(float))};
+}
+
 class ModelRunner {
  public:
   // Takes the memory that the plan names. Errors: resource_exhausted. The backend must outlive the runner.
@@ -55,8 +59,10 @@ class ModelRunner {
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
   // there (which launch() does where that asks for nothing that the host has not seen yet); they are the next one's
   // input before the host has seen them.
+  // Hidden states that are pooled are those of the last step that was launched.
   bool may_launch() const {
-    return under_way_.empty() || (under_way_.size() == 1 && under_way_.back().chosen_on_device);
+    const bool pools = model_->config().task != ModelTask::kGenerate;
+    return under_way_.empty() || (!pools && under_way_.size() == 1 && under_way_.back().chosen_on_device);
   }
   // REQUIRES: may_launch().
   void launch(StepPlan plan);
@@ -176,6 +182,7 @@ class ModelRunner {
   std::chrono::steady_clock::time_point tokens_there_;  // of the last step whose tokens the device chose
   std::vector<sampling::SamplingScratch> scratch_;      // one a thread
   std::shared_ptr<const DenseLayers> after_pooling_;    // nullptr: a vector is what was pooled
+  std::vector<float> pooled_hidden_;                    // of a device with memory of its own: the step's, on the host
   std::unique_ptr<MaskThread> masks_;                   // nullptr: every core computes; those who sample make them
 };
 

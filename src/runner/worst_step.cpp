@@ -43,6 +43,13 @@ class Blocks {
   int64_t next_ = 0;
 };
 
+// Of a score without a head of its own: the logits of a token.
+std::shared_ptr<const SamplingParams> one_token() {
+  SamplingParams params;
+  params.allowed_token_ids = {0};
+  return std::make_shared<const SamplingParams>(std::move(params));
+}
+
 // All that the device can do to logits before it draws.
 std::shared_ptr<const SamplingParams> edited_draws() {
   SamplingParams params;
@@ -72,7 +79,12 @@ int64_t blocks_of_worst_steps(const PlannedModel& planned) {
 }
 
 void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
-  const auto params = edited_draws();
+  // Of a model that is pooled nothing is drawn, and nothing follows.
+  const bool draws = planned.config.task == ModelTask::kGenerate;
+  const auto params = draws ? edited_draws() : one_token();
+  const OutputKind output = draws                                      ? OutputKind::kToken
+                            : planned.config.task == ModelTask::kEmbed ? OutputKind::kHiddenState
+                                                                       : OutputKind::kScore;
   Blocks blocks(planned.memory);
   StepPlan prompts;
   StepPlan decodes;
@@ -81,8 +93,11 @@ void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
   SequenceId id = 0;
   for (const int32_t length : prompt_lengths(planned)) {
     ++id;
-    prompts.added.push_back(
-        {.id = id, .prompt = std::vector<TokenId>(static_cast<size_t>(length), 0), .params = params, .seed = id});
+    prompts.added.push_back({.id = id,
+                             .prompt = std::vector<TokenId>(static_cast<size_t>(length), 0),
+                             .params = params,
+                             .seed = id,
+                             .output_kind = output});
     // Tables reach to the end of a run, and the second run may need another block.
     const std::vector<BlockId> table = blocks.table_of(length + 1);
     const auto per_group = static_cast<size_t>(blocks_of(length + 1, planned.memory));
@@ -92,14 +107,14 @@ void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
       tell_whole_table(prompts, id, static_cast<int32_t>(group), blocks_of_group.first(used));
       tell_whole_table(decodes, id, static_cast<int32_t>(group), blocks_of_group);
     }
-    prompts.scheduled.push_back({.id = id, .num_new_tokens = length, .samples = true});
+    prompts.scheduled.push_back({.id = id, .num_new_tokens = length, .samples = draws});
     prompts.num_tokens += length;
     decodes.scheduled.push_back({.id = id, .num_computed_tokens = length, .num_new_tokens = 1, .samples = true});
     decodes.sampled.push_back({.id = id, .token = 0});  // to stages that do not sample: whichever it was
     ++decodes.num_tokens;
   }
   run(std::move(prompts), runner);
-  run(std::move(decodes), runner);
+  if (draws) run(std::move(decodes), runner);
 }
 
 Status size_pool_by(int64_t taken, PlannedModel& planned) {

@@ -179,12 +179,6 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
     return unimplemented("activation_dtype \"{}\" on a card: supported there: auto, float32", name(activations));
   }
   if (drafts_with_weights(config.speculative_config)) {
-    if (on_card && config.speculative_config.method == SpeculativeMethod::kDflash) {
-      return unimplemented(
-          "speculative_config: method dflash on a card is not built yet: its blocks look both ways, for which there is "
-          "no "
-          "attention there; choose another method, or --device cpu");
-    }
     if (on_card && has_workers(config)) {
       return unimplemented(
           "speculative_config: a model that drafts beside workers with cards is not built yet: choose ngram or suffix");

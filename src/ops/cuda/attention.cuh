@@ -43,6 +43,7 @@ struct Attention {
   int32_t value_dim;  // of a row's numbers so many are wanted; the rest may be left as it is
   int32_t block_size;
   int32_t window;
+  bool both_ways;  // of paged_attention.cu alone
   bool values_are_keys;
   bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a token
   bool vectors_of_values;  // the same
@@ -139,6 +140,12 @@ struct Rows {
 
 __device__ inline int32_t first_seen(const Attention& args, int32_t position) {
   return args.window > 0 ? max(0, position - args.window + 1) : 0;
+}
+
+__device__ inline int32_t last_seen(const Attention& args, int32_t position, int32_t sequence) {
+  if (!args.both_ways) return position;
+  const int32_t last = args.context_lengths[sequence] - 1;
+  return args.window > 0 ? min(last, position + args.window - 1) : last;
 }
 
 // The last of `count` sequences for which before(sequence) <= index. REQUIRES: before(0) <= index; before() rises.

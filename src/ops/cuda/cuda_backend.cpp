@@ -334,7 +334,6 @@ class CudaBackend final : public Backend {
           {args.keys, args.values, args.slots.device, args.cache.keys, args.cache.values});
   }
   void run(const PagedAttentionArgs& args) override {
-    QUIRE_CHECK_MSG(!args.both_ways, "attention both ways has no kernels on a card yet");
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.span_places.device, args.sinks,
@@ -345,7 +344,7 @@ class CudaBackend final : public Backend {
       capture_.begin(stream_);
       return;
     }
-    const Attended done = attention_ == nullptr
+    const Attended done = attention_ == nullptr || args.both_ways
                               ? Attended::kNothing
                               : attention_->attend(args, recording_number_, scratch_.data(), kScratchBytes);
     if (done != Attended::kAll) {

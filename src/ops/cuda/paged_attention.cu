@@ -232,7 +232,7 @@ __global__ void fold_splits(const Attention args) {
   if (num_queries > kFewQueries || query >= num_queries) return;
   const int32_t position = args.context_lengths[sequence] - num_queries + query;
   const int32_t first_split = first_seen(args, position) / args.split;
-  const int32_t last_split = position / args.split;
+  const int32_t last_split = last_seen(args, position, sequence) / args.split;
   if (first_split == last_split) return;
   const int64_t first = partial_index(args, sequence, query, head, first_split);
   float* out = args.out + ((int64_t{first_token} + query) * args.num_heads + head) * args.head_dim;
@@ -292,7 +292,7 @@ __device__ __forceinline__ void begin_rows(const Attention& args, const Rows& bl
     const int32_t row = block.first + k * kWarps + warp;
     const int32_t position = block.first_position + row / args.group;
     rows.first[k] = row < block.num_rows ? first_seen(args, position) : 0;
-    rows.last[k] = row < block.num_rows ? position : -1;
+    rows.last[k] = row < block.num_rows ? last_seen(args, position, block.sequence) : -1;
     rows.total[k] = {-INFINITY, 0};
   }
 }
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
-  const int32_t last = block.first_position + last_row / args.group;
+  const int32_t last = last_seen(args, block.first_position + last_row / args.group, block.sequence);
   const int32_t first = first_seen(args, block.first_position + block.first / args.group);
   int32_t first_split = 0;
   int32_t last_split = 0;
@@ -491,6 +491,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .value_dim = args.value_dim > 0 ? args.value_dim : cache.head_dim,
           .block_size = cache.block_size,
           .window = args.window,
+          .both_ways = args.both_ways,
           .values_are_keys = cache.values_are_keys,
           .vectors_of_keys = aligned && is_aligned(cache.keys),
           .vectors_of_values = aligned && is_aligned(cache.values),
@@ -534,6 +535,7 @@ int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t h
 
 void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream,
             bool only_few) {
+  if (args.both_ways) may_round = false;  // the kernels with tensor cores are causal
   const Batch batch = look_at(args);
   if (batch.most_queries == 0 || (only_few && batch.num_few == 0)) return;
   Attention work = work_of(args);
