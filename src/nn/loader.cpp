@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "ops/quantise.h"
@@ -271,6 +273,20 @@ std::shared_ptr<const AdaptableLayer> Loader::adaptable(AdaptableLayer layer) {
   return adaptable_.emplace_back(std::make_shared<const AdaptableLayer>(std::move(layer)));
 }
 
+namespace {
+
+// A model is planned several times where others have its layers, or a head drafts for it: once is enough.
+void tell_left_alone(std::string others) {
+  static std::mutex mutex;
+  static std::string told;
+  const std::lock_guard lock(mutex);
+  if (others.empty() || others == told) return;
+  told = std::move(others);
+  log_info("not loaded with the model, which does not use it: {}", told);
+}
+
+}  // namespace
+
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
                       std::span<const std::string_view> ignored_prefixes,
                       std::span<const std::string_view> elsewhere) const {
@@ -282,8 +298,7 @@ Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
   std::vector<std::string_view> not_its_own(ignored_prefixes.begin(), ignored_prefixes.end());
   not_its_own.insert(not_its_own.end(), elsewhere.begin(), elsewhere.end());
   QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored, not_its_own));
-  const std::string others = checkpoint::describe_left_alone(checkpoint_, ignored_prefixes);
-  if (mode_ == Mode::kPlan && !others.empty()) log_info("not loaded with the model, which does not use it: {}", others);
+  if (mode_ == Mode::kPlan) tell_left_alone(checkpoint::describe_left_alone(checkpoint_, ignored_prefixes));
   QUIRE_RETURN_IF_ERROR(check_quantizable());
   return failure_;
 }

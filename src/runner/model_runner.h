@@ -51,8 +51,8 @@ class ModelRunner {
   // others are told them. REQUIRES: nothing has been computed yet; the communicators outlive the runner.
   void use_ranks(const RankGroup& ranks);
 
-  // Who is given states of each step between its layers. REQUIRES: steps that are not recorded; outlives the runner.
-  // Of a pipeline the same ranks of all stages have some, with the same layers.
+  // Who is given states of each step between its layers, in recorded steps too. Of a pipeline the same ranks of all
+  // stages have some, with the same layers. REQUIRES: outlives the runner.
   void use_taps(TappedStates* taps) { taps_ = taps; }
 
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
