@@ -290,6 +290,36 @@ constexpr auto kFalconH1LayerNames = std::to_array<GgufNameRule>({
     {"ffn_down", "feed_forward.down_proj"},
 });
 
+constexpr auto kNemotronHModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "backbone.embeddings"},
+    {"output_norm", "backbone.norm_f"},
+    {"output", "lm_head"},
+});
+constexpr auto kNemotronHLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "norm"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d"},
+    {"ssm_a", "mixer.A"},
+    {"ssm_d", "mixer.D"},
+    {"ssm_dt.bias", "mixer.dt_bias"},
+    {"ssm_norm", "mixer.norm"},
+    {"ssm_out", "mixer.out_proj"},
+    {"attn_q", "mixer.q_proj"},
+    {"attn_k", "mixer.k_proj"},
+    {"attn_v", "mixer.v_proj"},
+    {"attn_output", "mixer.o_proj"},
+    {"ffn_up", "mixer.up_proj"},
+    {"ffn_down", "mixer.down_proj"},
+    {"ffn_gate_inp", "mixer.gate"},
+    {"exp_probs_b", "mixer.gate.e_score_correction"},
+    {"ffn_latent_down", "mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "mixer.fc2_latent_proj"},
+    {"ffn_up_exps", "mixer.experts.up_proj"},
+    {"ffn_down_exps", "mixer.experts.down_proj"},
+    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+});
+
 constexpr auto kLfm2LayerNames = std::to_array<GgufNameRule>({
     {"attn_norm", "operator_norm"},
     {"shortconv.in_proj", "conv.in_proj"},
@@ -398,6 +428,14 @@ constexpr GgufArchitecture with_delta_nets(std::string_view name, std::string_vi
           .layer_prefix = "model.layers."};
 }
 
+constexpr GgufArchitecture nemotron_h(std::string_view name) {
+  return {.name = name,
+          .model_class = "NemotronHForCausalLM",
+          .model_names = kNemotronHModelNames,
+          .own_layer_names = kNemotronHLayerNames,
+          .layer_prefix = "backbone.layers."};
+}
+
 constexpr auto kHybrids = std::to_array<GgufArchitecture>({
     {.name = "granitehybrid",
      .model_class = "GraniteMoeHybridForCausalLM",
@@ -411,6 +449,8 @@ constexpr auto kHybrids = std::to_array<GgufArchitecture>({
      .own_layer_names = kFalconH1LayerNames,
      .layer_names = kLlamaLayerNames,
      .layer_prefix = "model.layers."},
+    nemotron_h("nemotron_h"),
+    nemotron_h("nemotron_h_moe"),
     with_delta_nets("qwen3next", "Qwen3NextForCausalLM", kQwenMoeLayerNames),
     with_delta_nets("qwen35", "Qwen3_5ForCausalLM", kLlamaLayerNames),
     with_delta_nets("qwen35moe", "Qwen3_5MoeForCausalLM", kQwenMoeLayerNames),

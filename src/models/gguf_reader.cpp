@@ -291,6 +291,9 @@ Result<ModelConfig> read_gguf_decoder(const GgufReader& reader, const GgufDecode
   if (decoder.lists_layers) {
     QUIRE_ASSIGN_OR_RETURN(const auto sizes, reader.integers_of_layers(decoder.size_key, layers, 1, kMostInner));
     out.intermediate_size = sizes.front();
+  } else if (decoder.layers_without_mlp) {
+    QUIRE_ASSIGN_OR_RETURN(const auto sizes, reader.integers_of_layers(decoder.size_key, layers, 0, kMostInner));
+    out.intermediate_size = std::ranges::max(sizes);
   } else {
     QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer(decoder.size_key, 1, kMostInner));
   }

@@ -59,6 +59,8 @@ struct GgufDecoder {
   bool lists_layers = false;
   // Numbers of heads of keys are a list in which layers with a state in the place of attention have 0.
   bool recurrent_layers = false;
+  // Sizes of feed-forward blocks are a list in which layers without one have 0: the largest is read.
+  bool layers_without_mlp = false;
   // Whether context_length counts what the rope's scaling adds.
   bool scaled_context = false;
   int64_t trained_context = 0;  // before the rope's scaling, where the file does not say; 0: context_length

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/mamba_family.h"
@@ -17,6 +19,7 @@ namespace quire::models {
 namespace {
 
 constexpr int64_t kMostInnerNumbers = 1 << 22;  // of a feed-forward block
+constexpr double kUsualLeastStep = 0.001;
 
 const NemotronHConfig& nemotron_of(const ModelConfig& config) {
   return std::get<NemotronHConfig>(config.family);
@@ -205,7 +208,7 @@ Result<Mamba2Config> read_nemotron_mamba(const boost::json::object& config) {
   QUIRE_ASSIGN_OR_RETURN(sizes.conv_bias, reader.boolean_or("use_conv_bias", true));
   QUIRE_ASSIGN_OR_RETURN(sizes.projection_bias, reader.boolean_or("use_bias", false));
   sizes.output_bias = sizes.projection_bias;
-  QUIRE_ASSIGN_OR_RETURN(sizes.least_step, reader.number_or("time_step_min", 0.001));
+  QUIRE_ASSIGN_OR_RETURN(sizes.least_step, reader.number_or("time_step_min", kUsualLeastStep));
   if (sizes.least_step < 0) {
     return invalid_argument("config: time_step_min is {}, expected at least 0", sizes.least_step);
   }
@@ -232,6 +235,65 @@ Status read_nemotron_experts(const boost::json::object& config, ModelConfig& out
   return read_groups(reader, 1, 1, out.moe);
 }
 
+// Of what each layer is made follows from its heads of keys and the size of its feed-forward block.
+Result<std::vector<NemotronBlock>> read_gguf_blocks(const GgufReader& reader, const ModelConfig& model,
+                                                    bool has_experts) {
+  const int64_t layers = model.num_layers + model.num_next_layers;
+  constexpr std::string_view kSizes = "feed_forward_length";
+  QUIRE_ASSIGN_OR_RETURN(const auto sizes, reader.integers_of_layers(kSizes, layers, 0, kMostInnerNumbers));
+  std::vector<NemotronBlock> blocks;
+  for (size_t layer = 0; layer < static_cast<size_t>(model.num_layers); ++layer) {
+    const bool attends = model.recurrent_layers.empty() || !model.recurrent_layers[layer];
+    if (attends && sizes[layer] > 0) {
+      return unimplemented(
+          "metadata: layer {} has attention and a feed-forward block (\"{}\" {}); supported: one of them", layer,
+          reader.full(kSizes), sizes[layer]);
+    }
+    if (sizes[layer] == 0) {
+      blocks.push_back(attends ? NemotronBlock::kAttention : NemotronBlock::kMamba);
+    } else {
+      blocks.push_back(has_experts ? NemotronBlock::kExperts : NemotronBlock::kMlp);
+      if (has_experts || sizes[layer] == model.intermediate_size) continue;
+      return unimplemented("metadata \"{}\" has {} and {}; supported: one size, and 0 for other layers",
+                           reader.full(kSizes), model.intermediate_size, sizes[layer]);
+    }
+  }
+  return blocks;
+}
+
+Status read_gguf_nemotron_experts(const GgufReader& reader, ModelConfig& out, NemotronHConfig& own) {
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t num_shared, reader.integer_or("expert_shared_count", 1, 0, 1 << 16));
+  if (num_shared != 1) {
+    return unimplemented("metadata \"{}\" is {}; supported: 1", reader.full("expert_shared_count"), num_shared);
+  }
+  QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,
+                         reader.integer("expert_shared_feed_forward_length", 1, kMostInnerNumbers));
+  QUIRE_ASSIGN_OR_RETURN(own.expert_input_size, reader.integer_or("moe_latent_size", 0, 0, kMostInnerNumbers));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.scale, reader.number_or("expert_weights_scale", 1));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("expert_weights_norm", true));
+  set_sigmoid_router(out.moe);
+  out.moe.gated = false;
+  for (size_t layer = 0; layer < own.blocks.size(); ++layer)
+    out.moe.sparse_layers[layer] = own.blocks[layer] == NemotronBlock::kExperts;
+  return read_gguf_groups(reader, out.moe);
+}
+
+// What follows from which block each layer is.
+void set_blocks(const NemotronHConfig& own, ModelConfig& out) {
+  out.recurrent_layers.clear();
+  out.attention_layers.clear();
+  out.unrotated_layers.assign(own.blocks.size(), true);
+  for (const NemotronBlock block : own.blocks) {
+    out.recurrent_layers.push_back(block == NemotronBlock::kMamba);
+    out.attention_layers.push_back(block == NemotronBlock::kAttention);
+  }
+}
+
+bool has_block(const NemotronHConfig& own, NemotronBlock block) {
+  return std::ranges::find(own.blocks, block) != own.blocks.end();
+}
+
 }  // namespace
 
 Result<ModelConfig> read_nemotron_h_config(const boost::json::object& stated, const boost::json::object& generation) {
@@ -252,14 +314,9 @@ Result<ModelConfig> read_nemotron_h_config(const boost::json::object& stated, co
                                                                .activation = "relu2"}));
   out.architecture = "NemotronHForCausalLM";
   QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, ConfigReader(config).boolean_or("mlp_bias", false));
-  out.unrotated_layers.assign(own.blocks.size(), true);
-  for (const NemotronBlock block : own.blocks) {
-    out.recurrent_layers.push_back(block == NemotronBlock::kMamba);
-    out.attention_layers.push_back(block == NemotronBlock::kAttention);
-  }
-  const auto has = [&own](NemotronBlock block) { return std::ranges::find(own.blocks, block) != own.blocks.end(); };
-  if (has(NemotronBlock::kExperts)) QUIRE_RETURN_IF_ERROR(read_nemotron_experts(config, out, own));
-  if (has(NemotronBlock::kMamba)) {
+  set_blocks(own, out);
+  if (has_block(own, NemotronBlock::kExperts)) QUIRE_RETURN_IF_ERROR(read_nemotron_experts(config, out, own));
+  if (has_block(own, NemotronBlock::kMamba)) {
     QUIRE_ASSIGN_OR_RETURN(own.mamba, read_nemotron_mamba(config));
   } else {
     out.recurrent_layers.clear();  // without a state it is no recurrent model
@@ -268,8 +325,37 @@ Result<ModelConfig> read_nemotron_h_config(const boost::json::object& stated, co
   return out;
 }
 
+Result<ModelConfig> read_nemotron_h_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  GgufDecoder decoder{.activation = Activation::kRelu2, .recurrent_layers = true, .layers_without_mlp = true};
+  if (!reader.has(decoder.norm_eps_key)) decoder.norm_eps_key = "attention.layer_norm_epsilon";
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, decoder));
+  out.architecture = "NemotronHForCausalLM";
+  QUIRE_RETURN_IF_ERROR(read_gguf_next_layers(reader, 0, out));
+  const bool has_experts = reader.has_tensor_that_ends_with(".mixer.experts.up_proj.weight");
+  NemotronHConfig own;
+  QUIRE_ASSIGN_OR_RETURN(own.blocks, read_gguf_blocks(reader, out, has_experts));
+  set_blocks(own, out);
+  out.mlp_bias = reader.has_tensor_that_ends_with(".mixer.up_proj.bias");
+  if (has_block(own, NemotronBlock::kExperts)) QUIRE_RETURN_IF_ERROR(read_gguf_nemotron_experts(reader, out, own));
+  if (has_block(own, NemotronBlock::kMamba)) {
+    QUIRE_RETURN_IF_ERROR(read_gguf_mamba(reader, own.mamba));
+    own.mamba.conv_bias = reader.has_tensor_that_ends_with(".mixer.conv1d.bias");
+    own.mamba.least_step = kUsualLeastStep;  // GGUF does not say
+  } else {
+    out.recurrent_layers.clear();
+  }
+  out.family = std::move(own);
+  return out;
+}
+
 Result<std::unique_ptr<Model>> build_nemotron_h(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   const bool is_backbone = loader.has("backbone.embeddings.weight");
+  std::vector<std::string> next_layers = prefixes_of_next_layers(config);  // GGUF's
+  for (int32_t layer = config.num_layers; layer < config.num_layers + config.num_next_layers; ++layer)
+    next_layers.push_back(fmt::format("backbone.layers.{}.", layer));
+  std::vector<std::string_view> others = {"mtp."};
+  others.insert(others.end(), next_layers.begin(), next_layers.end());
   return build_decoder({.before_attention = "norm",
                         .before_mlp = "norm",
                         .after_layers = "norm_f",
@@ -278,7 +364,7 @@ Result<std::unique_ptr<Model>> build_nemotron_h(const ModelConfig& config, int64
                         .of_layer = shape_nemotron_layer,
                         .root = is_backbone ? "backbone" : "model",
                         .embeddings = "embeddings",
-                        .others = {"mtp."}},
+                        .others = others},
                        config, num_positions, loader);
 }
 

@@ -35,6 +35,7 @@ constexpr Spelling kSpellings[] = {
 constexpr Spelling kPlainSpellings[] = {
     {"experts.{}.up_proj", "", "experts.{}.down_proj", ".weight", ".bias"},
     {"experts.up_proj", "", "experts.down_proj", "", "_bias"},
+    {"experts.up_proj", "", "experts.down_proj", ".weight", ".bias"},
 };
 
 bool is_stack(std::string_view stem) {
