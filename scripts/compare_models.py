@@ -279,7 +279,12 @@ class Families:
         found = self.decoder(own_head_size=False, attention_bias=self.one(True, False), intermediate_size=self.one(32, 96))
         experts = self.one(2, 4, 6)
         return found | {"num_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
-                        "norm_topk_prob": self.one(True, False)}
+                        "norm_topk_prob": self.one(True, False)} | self.maybe(0.3, clip_qkv=self.one(0.5, 2.0))
+
+    def olmo(self):
+        found = self.decoder(own_head_size=False, attention_bias=self.one(True, False))
+        del found["rms_norm_eps"]
+        return found | self.maybe(0.5, clip_qkv=self.one(0.5, 2.0))
 
     def smollm3(self):
         found = self.decoder(attention_bias=self.one(True, False), mlp_bias=self.one(True, False))
@@ -314,6 +319,7 @@ class Families:
 
     def stablelm(self):
         return self.with_layer_norms("layer_norm_eps", use_qkv_bias=self.one(True, False), use_parallel_residual=self.one(True, False),
+                                     qk_layernorm=self.one(True, False),
                                      rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0)))
 
     def phi(self):
@@ -321,18 +327,97 @@ class Families:
                                      rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0)))
 
     def cohere(self):
-        return self.with_layer_norms("layer_norm_eps", attention_bias=self.one(True, False), logit_scale=self.one(0.0625, 0.5, 1.0))
+        return self.with_layer_norms("layer_norm_eps", attention_bias=self.one(True, False), logit_scale=self.one(0.0625, 0.5, 1.0),
+                                     use_qk_norm=self.one(True, False))
 
     def cohere2(self):
         found = self.cohere()
+        del found["use_qk_norm"]
         layers = found["num_hidden_layers"]
         found |= {"sliding_window": self.one(4, 16, 33)}
         return found | (self.maybe(1, layer_types=self.layer_types(layers)) if self.one(True, False) else
                         {"sliding_window_pattern": self.one(2, 3, 4)})
 
+    def hunyuan_v1_dense(self):
+        found = self.decoder(attention_bias=self.one(True, False))
+        if found["rope_parameters"]["rope_type"] == "dynamic":
+            found["rope_parameters"] |= self.maybe(0.7, alpha=self.one(1.5, 100.0, 1000.0))
+        return found
+
+    def hunyuan_v1_moe(self):
+        found = self.hunyuan_v1_dense()
+        experts = self.one(1, 2, 4, 5)
+        chosen = self.up_to(experts, 1)
+        return found | {"num_experts": experts, "moe_topk": self.one(chosen, [chosen] * found["num_hidden_layers"]),
+                        "intermediate_size": self.one(32, 96)}
+
+    def llama4_text(self):
+        found = self.decoder(hidden_act="silu", attention_bias=self.one(True, False), intermediate_size=self.one(32, 96),
+                             intermediate_size_mlp=self.one(32, 50), use_qk_norm=self.one(True, False),
+                             num_local_experts=self.one(1, 2, 4, 5), attention_chunk_size=self.one(None, 160, 512),
+                             floor_scale=self.one(1, 7, 32, 8192), attn_scale=self.one(0.1, 0.5),
+                             attn_temperature_tuning=self.one(True, True, False))
+        found["rope_parameters"] = self.rotation(("default", "llama3", "llama3", "linear"))
+        layers = found["num_hidden_layers"]
+        found |= self.maybe(0.4, moe_layers=[layer for layer in range(layers) if self.one(True, False)])
+        found |= self.maybe(0.5, interleave_moe_layer_step=self.one(1, 2))
+        found |= self.maybe(0.5, no_rope_layers=[self.one(0, 1) for _ in range(layers)])
+        return found | self.maybe(0.5, no_rope_layer_interval=self.one(1, 2, 3))
+
+    def arcee(self):
+        return self.decoder(attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
+                            hidden_act=self.one("relu2", "relu2", "silu"))
+
+    def nemotron(self):
+        found = self.decoder(attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
+                             hidden_act=self.one("relu2", "relu2", "gelu"),
+                             rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.5, 0.5, 1.0)))
+        found["head_dim"] = self.one(16, 20, 32, 64)
+        return found | {"norm_eps": found.pop("rms_norm_eps")}
+
+    def helium(self):
+        found = self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False))
+        return found | {"head_dim": found["hidden_size"] // found["num_attention_heads"]}
+
+    def internlm3(self):
+        biased = self.one(True, False)
+        return self.decoder(attention_bias=biased, mlp_bias=biased)
+
+    def cwm(self):
+        found = self.decoder(mlp_bias=self.one(True, False), sliding_window=self.one(8, 16, 33))
+        return found | self.maybe(0.5, layer_types=self.layer_types(found["num_hidden_layers"]))
+
+    def gpt_neox(self):
+        found = self.with_layer_norms("layer_norm_eps", attention_bias=self.one(True, False),
+                                      use_parallel_residual=self.one(True, False),
+                                      rope_parameters=self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0)))
+        del found["num_key_value_heads"]
+        return found
+
+    def falcon(self):
+        found = self.with_layer_norms("layer_norm_epsilon", bias=self.one(True, False), activation=self.one("gelu", "relu", "gelu_new"))
+        del found["hidden_act"]
+        kv_heads = found.pop("num_key_value_heads")
+        found |= self.maybe(0.6, ffn_hidden_size=found.pop("intermediate_size"))
+        if self.one(True, False):
+            return found | {"new_decoder_architecture": True, "num_kv_heads": kv_heads} | self.maybe(
+                0.6, num_ln_in_parallel_attn=self.one(1, 2))
+        return found | {"multi_query": self.one(True, False), "parallel_attn": self.one(True, False)}
+
+    def gpt_bigcode(self):
+        found = self.gpt2()
+        for key in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
+            found.pop(key, None)
+        return found | {"multi_query": self.one(True, True, False), "activation_function": self.one("gelu_pytorch_tanh", "relu", "gelu")}
+
     def ministral(self):
         found = self.decoder()
         return found | {"sliding_window": self.one(4, 16, 33), "layer_types": self.layer_types(found["num_hidden_layers"])}
+
+    def ministral3(self):
+        rotation = self.rotation(("yarn",)) | {"llama_4_scaling_beta": self.one(0.1, 0.1, 0.5)}
+        return self.decoder(rope_parameters=rotation | {"original_max_position_embeddings": self.one(16, 64, 128)},
+                            sliding_window=None)
 
     def glm4_moe(self):
         found = self.deepseek()
@@ -343,6 +428,25 @@ class Families:
                         "head_dim": self.one(16, 32, 64), "use_qk_norm": self.one(True, False),
                         "norm_topk_prob": self.one(True, False),
                         "rope_parameters": self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0))}
+
+    def solar_open(self):
+        found = self.glm4_moe() | {"rope_parameters": self.rotation()}
+        for key in ("use_qk_norm", "first_k_dense_replace", "intermediate_size"):
+            found.pop(key, None)
+        return found
+
+    def exaone_moe(self):
+        found, moe = self.exaone4(), self.glm4_moe()
+        found["sliding_window"] = found["sliding_window"] or 16
+        experts = moe["n_routed_experts"]
+        found |= {key: moe[key] for key in ("n_group", "topk_group", "num_experts_per_tok", "moe_intermediate_size",
+                                            "routed_scaling_factor", "norm_topk_prob") if key in moe}
+        found |= {"num_experts": experts, "num_shared_experts": self.one(1, 2)} | self.maybe(0.5, first_k_dense_replace=self.up_to(2))
+        return found | self.maybe(0.3, mlp_layer_types=[self.one("dense", "sparse") for _ in range(found["num_hidden_layers"])])
+
+    def flex_olmo(self):
+        return self.olmo2() | {"intermediate_size": self.one(32, 96), "num_experts": self.one(4, 6), "num_experts_per_tok": self.up_to(4, 1),
+                               "norm_topk_prob": self.one(True, False)}
 
     def dots1(self):
         found = self.glm4_moe()
@@ -502,6 +606,8 @@ def spell_as_before(folder, family):
             config["partial_rotary_factor"] = rotation.pop("partial_rotary_factor")
         if rotation["rope_type"] != "default":
             config["rope_scaling"] = rotation
+    if family == "gpt_neox":
+        config |= {"rotary_emb_base": config.pop("rope_theta"), "rotary_pct": config.pop("partial_rotary_factor", 0.25)}
     if family in ("qwen2", "qwen3"):
         config.pop("layer_types", None)
     config["torch_dtype"] = config.pop("dtype")

@@ -86,11 +86,30 @@ FAMILIES = {
     "ernie4_5_moe": {**WHOLE_HEADS, "use_bias": False, "moe_intermediate_size": 24, "moe_num_experts": 6, "moe_k": 2,
                      "moe_num_shared_experts": 2, "rope_parameters": PLAIN},
     "exaone4": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
+    "exaone_moe": {**{key: value for key, value in ROUTED.items() if key not in ("n_routed_experts", "n_shared_experts")}, **WHOLE_HEADS,
+                   "num_experts": 6, "num_shared_experts": 2, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
     "starcoder2": {**WHOLE_HEADS, "use_bias": True, "sliding_window": 9, "norm_epsilon": 1e-5, "rope_parameters": PLAIN},
     "stablelm": {**WHOLE_HEADS, "use_qkv_bias": True, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}},
     "stablelm_parallel": {**WHOLE_HEADS, "use_parallel_residual": True, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
     "phi": {**WHOLE_HEADS, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
     "cohere": {**WHOLE_HEADS, "logit_scale": 0.5, "rope_parameters": PLAIN},
+    "cohere_plus": {**WHOLE_HEADS, "logit_scale": 0.5, "use_qk_norm": True, "rope_parameters": PLAIN},
+    "stablelm_12b": {**WHOLE_HEADS, "use_parallel_residual": True, "qk_layernorm": True, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "hunyuan_v1_dense": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}},
+    "hunyuan_v1_moe": {"intermediate_size": 24, "num_experts": 6, "moe_topk": [2, 2, 2], "rope_parameters": PLAIN},
+    # Queries of layers without positions grow from the 5th token on, where llama.cpp has a number that no file says.
+    "llama4": {"num_hidden_layers": 4, "intermediate_size": 24, "intermediate_size_mlp": 40, "num_local_experts": 6,
+               "interleave_moe_layer_step": 2, "attention_chunk_size": 128, "floor_scale": 5, "attn_scale": 0.5, "rope_parameters": PLAIN},
+    "llama4_scout": {"num_hidden_layers": 4, "intermediate_size": 24, "intermediate_size_mlp": 40, "num_local_experts": 6, "rope_parameters": PLAIN},
+    "arcee": {**WHOLE_HEADS, "rope_parameters": PLAIN},
+    "nemotron": {**WHOLE_HEADS, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "olmo": {**WHOLE_HEADS, "clip_qkv": 0.75, "rope_parameters": PLAIN},
+    "gpt_neox": {"num_key_value_heads": None, "head_dim": None, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}},
+    "gpt_neox_serial": {"num_key_value_heads": None, "head_dim": None, "use_parallel_residual": False,
+                        "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "falcon": {"num_key_value_heads": None, "head_dim": None, "intermediate_size": None, "rope_parameters": PLAIN},
+    "falcon_new": {"num_key_value_heads": None, "head_dim": None, "intermediate_size": None, "num_kv_heads": 2, "new_decoder_architecture": True, "rope_parameters": PLAIN},
+    "gpt_bigcode": {"num_key_value_heads": None, "head_dim": None, "intermediate_size": None},
     "cohere2": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "attention_bias": True, "logit_scale": 0.5,
                 "rope_parameters": PLAIN},
     "ministral": {"sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
@@ -110,7 +129,9 @@ FAMILIES = {
 GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
 LFM2S = {"lfm2", "lfm2_moe"}
 CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-           "nemotron_h_narrow": "nemotron_h", "stablelm_parallel": "stablelm", "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
+           "nemotron_h_narrow": "nemotron_h", "stablelm_parallel": "stablelm", "stablelm_12b": "stablelm", "cohere_plus": "cohere", "llama4": "llama4_text",
+           "llama4_scout": "llama4_text", "gpt_neox_serial": "gpt_neox", "falcon_new": "falcon",
+           "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
 ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
                  "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
@@ -118,14 +139,20 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
                  "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE",
-                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1"}
+                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1", "exaone_moe": "EXAONE_MOE",
+                 "cohere_plus": "COMMAND_R", "stablelm_12b": "STABLELM", "hunyuan_v1_dense": "HUNYUAN_DENSE",
+                 "hunyuan_v1_moe": "HUNYUAN_MOE", "llama4_scout": "LLAMA4", "arcee": "ARCEE", "nemotron": "NEMOTRON", "olmo": "OLMO",
+                 "gpt_neox": "GPTNEOX", "gpt_neox_serial": "GPTNEOX", "falcon": "FALCON", "falcon_new": "FALCON", "gpt_bigcode": "STARCODER"}
 HYBRIDS = {"qwen3_next", "qwen3_5", "qwen3_5_moe"}
-TURNED = {"smollm3", "granitemoe", "granitemoehybrid"}
+TURNED = {"smollm3", "granitemoe", "granitemoehybrid", "arcee", "olmo"}
+# Whose projections of queries, keys and values are one, each group's beside each other.
+GROUPED = {"gpt_neox", "gpt_neox_serial", "falcon", "falcon_new"}
 
 
 def make_checkpoint(family, folder):
     """Returns its configuration."""
-    config = transformers.AutoConfig.for_model(CLASSES.get(family, family), **{**SIZES, **FAMILIES[family]})
+    keywords = {key: value for key, value in {**SIZES, **FAMILIES[family]}.items() if value is not None}
+    config = transformers.AutoConfig.for_model(CLASSES.get(family, family), **keywords)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model, random.Random(family))
     model.save_pretrained(folder)
@@ -159,18 +186,29 @@ def golden(folder, rng, vocab_size):
 def metadata(writer, config, family):
     config.allow_global_per_layer_attribute_access = True  # where layers differ: those of layers with a window
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    full = config.rope_parameters.get("full_attention", config.rope_parameters)
+    rotation = getattr(config, "rope_parameters", None) or PLAIN
+    full = rotation.get("full_attention", rotation)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    if hasattr(config, "intermediate_size"):
+    if family == "llama4_scout":
+        writer.add_feed_forward_length(config.intermediate_size_mlp)
+    elif hasattr(config, "intermediate_size"):
         writer.add_feed_forward_length(config.intermediate_size)
+    else:
+        writer.add_feed_forward_length(4 * config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    if hasattr(config, "rms_norm_eps") or hasattr(config, "norm_eps"):
+    if family == "falcon":
+        writer.add_head_count_kv(1)
+    else:
+        writer.add_head_count_kv(getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", config.num_attention_heads))
+    if family in ("olmo", "nemotron"):
+        writer.add_layer_norm_eps(1e-5)
+    elif hasattr(config, "rms_norm_eps") or hasattr(config, "norm_eps"):
         writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
     else:
-        writer.add_layer_norm_eps(getattr(config, "layer_norm_eps", None) or config.norm_epsilon)
+        writer.add_layer_norm_eps(next(getattr(config, key) for key in ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+                                       if hasattr(config, key)))
     if hasattr(config, "logit_scale"):
         writer.add_logit_scale(config.logit_scale)
     if hasattr(config, "use_parallel_residual"):
@@ -180,22 +218,37 @@ def metadata(writer, config, family):
     writer.add_value_length(head)
     writer.add_rope_freq_base(full["rope_theta"])
     writer.add_rope_dimension_count(int(head * full.get("partial_rotary_factor", 1)))
+    if full["rope_type"] == "dynamic":  # the converter works the base frequency out
+        writer.add_rope_freq_base(full["rope_theta"] * full["alpha"] ** (head / (head - 2)))
+    if family == "olmo":
+        writer.add_clamp_kqv(config.clip_qkv)
+    if family == "hunyuan_v1_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.moe_topk[0])
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+        writer.add_expert_shared_count(1)
+    if family == "llama4_scout":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
     if full["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(full["factor"])
         writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
-    if family in ("olmo3", "exaone4", "starcoder2", "cohere2"):
+    if family in ("olmo3", "exaone4", "exaone_moe", "starcoder2", "cohere2"):
         writer.add_sliding_window(config.sliding_window)
-    if family in ("olmo3", "exaone4", "cohere2"):
+    if family in ("olmo3", "exaone4", "exaone_moe", "cohere2"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts", "granitemoehybrid": "num_local_experts",
-               "minimax_m2": "num_local_experts", "lfm2_moe": "num_experts"}.get(family, "n_routed_experts")
+               "minimax_m2": "num_local_experts", "lfm2_moe": "num_experts", "exaone_moe": "num_experts"}.get(family, "n_routed_experts")
     if hasattr(config, experts):
         writer.add_expert_count(getattr(config, experts))
         writer.add_expert_used_count(config.num_experts_per_tok)
-    if family in ("glm4_moe", "dots1"):
+    if family in ("glm4_moe", "dots1", "exaone_moe"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_expert_shared_count(config.num_shared_experts if family == "exaone_moe" else config.n_shared_experts)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
@@ -380,6 +433,40 @@ def turned(matrix, heads):
     return matrix.reshape(heads, 2, matrix.shape[0] // heads // 2, *matrix.shape[1:]).swapaxes(1, 2).reshape(matrix.shape)
 
 
+def parted(values, config):
+    """Groups of heads that share keys, each with its queries, its key and its value: all queries, all keys, all values."""
+    size = config.hidden_size // config.num_attention_heads
+    kv_heads = values.shape[0] // size - config.num_attention_heads
+    groups = values.reshape(kv_heads // 2, -1, size, *values.shape[1:])
+    return np.concatenate([part.reshape(-1, *values.shape[1:]) for part in (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])])
+
+
+def experts_apart(tensors):
+    """Llama 4's stacks, whose matrices lie the other way round, gate and up in one."""
+    out = {}
+    for name, values in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            for part, other in zip(np.split(values.swapaxes(1, 2), 2, axis=1), ("gate", "up")):
+                out[name.replace("gate_up_proj", f"{other}_proj.weight")] = part
+        elif name.endswith("experts.down_proj"):
+            out[name + ".weight"] = values.swapaxes(1, 2)
+        else:
+            out[name] = values
+    return out
+
+
+def norms_together(tensors):
+    """StableLM's norms of each head, as one tensor."""
+    out, norms = {}, {}
+    for name, values in tensors.items():
+        if ".norms." in name:
+            stem, head = name.removesuffix(".weight").split(".norms.")
+            norms.setdefault(stem + ".weight", {})[int(head)] = values
+        else:
+            out[name] = values
+    return out | {name: np.stack([heads[i] for i in range(len(heads))]) for name, heads in norms.items()}
+
+
 def converted(tensors, config, family):
     """The converter's tensors by the checkpoint's names, experts in stacks."""
     out, stacks = {}, {}
@@ -389,9 +476,14 @@ def converted(tensors, config, family):
         tensors = mamba_tensors(tensors, config)
     if family == "falcon_h1":
         tensors = {name: values * falcon_multiplier(name, config) for name, values in tensors.items()}
+    if family == "llama4_scout":
+        tensors = experts_apart(tensors)
+    tensors = norms_together(tensors)
     for name, values in tensors.items():
-        if family == "gemma" and name.endswith("norm.weight"):
+        if family in ("gemma", "nemotron") and name.endswith("norm.weight"):
             values = values + 1
+        if family in GROUPED and ".query_key_value." in name:
+            values = parted(values, config)
         if family in TURNED and ".q_proj." in name:
             values = turned(values, config.num_attention_heads)
         if family in TURNED and ".k_proj." in name:
@@ -399,7 +491,7 @@ def converted(tensors, config, family):
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
         parts = name.split(".")
-        if "experts" in parts:
+        if "experts" in parts and parts[parts.index("experts") + 1].isdigit():
             at = parts.index("experts")
             stacks.setdefault(".".join(parts[:at + 1] + parts[at + 2:]), {})[int(parts[at + 1])] = values
         elif name.endswith("block_sparse_moe.input_linear.weight"):

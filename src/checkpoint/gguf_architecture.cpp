@@ -147,6 +147,57 @@ constexpr auto kGemma4LayerNames = std::to_array<GgufNameRule>({
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale.weight", "layer_scalar"},
 });
+constexpr auto kStableLmLayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+});
+constexpr auto kHunyuanLayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+    {"ffn_gate_inp", "mlp.gate.wg"},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+});
+constexpr auto kLlama4LayerNames = std::to_array<GgufNameRule>({
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_exps", "feed_forward.experts.gate_proj"},
+    {"ffn_up_exps", "feed_forward.experts.up_proj"},
+    {"ffn_down_exps", "feed_forward.experts.down_proj"},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+});
+constexpr auto kGptNeoxModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "gpt_neox.embed_in"},
+    {"output_norm", "gpt_neox.final_layer_norm"},
+    {"output", "embed_out"},
+});
+constexpr auto kGptNeoxLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "input_layernorm"},
+    {"attn_qkv", "attention.query_key_value"},
+    {"attn_output", "attention.dense"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+});
+constexpr auto kFalconModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "transformer.word_embeddings"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+});
+// Where there are two norms the first name is the feed-forward block's.
+constexpr auto kFalconLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "input_layernorm"},
+    {"attn_norm_2", "ln_attn"},
+    {"attn_qkv", "self_attention.query_key_value"},
+    {"attn_output", "self_attention.dense"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+});
 constexpr auto kStarcoder2LayerNames = std::to_array<GgufNameRule>({
     {"ffn_up", "mlp.c_fc"},
     {"ffn_down", "mlp.c_proj"},
@@ -386,6 +437,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     mixture("dots1", "Dots1ForCausalLM"),
     mixture("ernie4_5-moe", "Ernie4_5_MoeForCausalLM"),
     mixture("minimax-m2", "MiniMaxM2ForCausalLM"),
+    mixture("exaone-moe", "ExaoneMoeForCausalLM"),
     {.name = "olmoe",
      .model_class = "OlmoeForCausalLM",
      .model_names = kLlamaModelNames,
@@ -477,10 +529,16 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("granitemoe", "GraniteMoeForCausalLM"),
     decoder("smollm3", "SmolLM3ForCausalLM"),
     decoder("starcoder2", "Starcoder2ForCausalLM", kStarcoder2LayerNames),
-    decoder("stablelm", "StableLmForCausalLM", kQwen3LayerNames),
+    decoder("stablelm", "StableLmForCausalLM", kStableLmLayerNames),
     decoder("phi2", "PhiForCausalLM", kPhi2LayerNames),
     decoder("command-r", "CohereForCausalLM", kQwen3LayerNames),
     decoder("cohere2", "Cohere2ForCausalLM"),
+    decoder("hunyuan-dense", "HunYuanDenseV1ForCausalLM", kHunyuanLayerNames),
+    decoder("hunyuan-moe", "HunYuanMoEV1ForCausalLM", kHunyuanLayerNames),
+    decoder("llama4", "Llama4ForCausalLM", kLlama4LayerNames),
+    decoder("arcee", "ArceeForCausalLM"),
+    decoder("nemotron", "NemotronForCausalLM"),
+    decoder("olmo", "OlmoForCausalLM"),
     decoder("seed_oss", "SeedOssForCausalLM", kSeedOssLayerNames),
     decoder("ernie4_5", "Ernie4_5ForCausalLM"),
     decoder("exaone4", "Exaone4ForCausalLM", kOlmo2LayerNames),
@@ -489,11 +547,28 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("gemma3", "Gemma3ForCausalLM", kGemmaLayerNames),
 });
 
-constexpr GgufArchitecture kGpt2{.name = "gpt2",
-                                 .model_class = "GPT2LMHeadModel",
-                                 .model_names = kGpt2ModelNames,
-                                 .layer_names = kGpt2LayerNames,
-                                 .layer_prefix = "transformer.h."};
+constexpr auto kOlder = std::to_array<GgufArchitecture>({
+    {.name = "gpt2",
+     .model_class = "GPT2LMHeadModel",
+     .model_names = kGpt2ModelNames,
+     .layer_names = kGpt2LayerNames,
+     .layer_prefix = "transformer.h."},
+    {.name = "starcoder",
+     .model_class = "GPTBigCodeForCausalLM",
+     .model_names = kGpt2ModelNames,
+     .layer_names = kGpt2LayerNames,
+     .layer_prefix = "transformer.h."},
+    {.name = "gptneox",
+     .model_class = "GPTNeoXForCausalLM",
+     .model_names = kGptNeoxModelNames,
+     .layer_names = kGptNeoxLayerNames,
+     .layer_prefix = "gpt_neox.layers."},
+    {.name = "falcon",
+     .model_class = "FalconForCausalLM",
+     .model_names = kFalconModelNames,
+     .layer_names = kFalconLayerNames,
+     .layer_prefix = "transformer.h."},
+});
 
 const GgufNameRule* find_rule(std::span<const GgufNameRule> rules, std::string_view stored) {
   const auto rule = std::find_if(rules.begin(), rules.end(), [&](const GgufNameRule& r) { return r.stored == stored; });
@@ -518,10 +593,9 @@ std::string expert_name(const GgufArchitecture& architecture, std::string_view l
 
 const GgufArchitecture* find_gguf_architecture(std::string_view name) {
   const auto has_name = [&](const GgufArchitecture& architecture) { return architecture.name == name; };
-  if (has_name(kGpt2)) return &kGpt2;
   for (const std::span<const GgufArchitecture> table :
        {std::span<const GgufArchitecture>(kArchitectures), std::span<const GgufArchitecture>(kHybrids),
-        std::span<const GgufArchitecture>(kDecoders)}) {
+        std::span<const GgufArchitecture>(kDecoders), std::span<const GgufArchitecture>(kOlder)}) {
     const auto found = std::find_if(table.begin(), table.end(), has_name);
     if (found != table.end()) return &*found;
   }

@@ -42,8 +42,7 @@ Result<ModelConfig> read_cohere_config(const boost::json::object& config, const 
   constexpr double kTheta = 5e5;
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_command(config, generation, kTheta));
   out.architecture = "CohereForCausalLM";
-  QUIRE_ASSIGN_OR_RETURN(const bool norms_heads, ConfigReader(config).boolean_or("use_qk_norm", false));
-  if (norms_heads) return unimplemented("config: use_qk_norm is true, supported: false");
+  QUIRE_ASSIGN_OR_RETURN(out.norms_heads, ConfigReader(config).boolean_or("use_qk_norm", false));
   return out;
 }
 
@@ -64,8 +63,7 @@ Result<ModelConfig> read_cohere_gguf(const checkpoint::Checkpoint& checkpoint) {
   const GgufReader reader(checkpoint);
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_command(reader));
   out.architecture = "CohereForCausalLM";
-  if (reader.has_tensor_that_ends_with(".self_attn.q_norm.weight"))
-    return unimplemented("the model has norms of queries and keys (Command R+), which are not built");
+  out.norms_heads = reader.has_tensor_that_ends_with(".self_attn.q_norm.weight");
   return out;
 }
 
@@ -79,8 +77,11 @@ Result<ModelConfig> read_cohere2_gguf(const checkpoint::Checkpoint& checkpoint) 
 }
 
 Result<std::unique_ptr<Model>> build_cohere(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  return build_decoder({.norm = nn::NormKind::kLayerWithoutBias, .before_mlp = "", .parallel = true}, config,
-                       num_positions, loader);
+  return build_decoder({.norm = nn::NormKind::kLayerWithoutBias,
+                        .before_mlp = "",
+                        .parallel = true,
+                        .qk_norm = config.norms_heads ? nn::QkNorm::kLayerOfHead : nn::QkNorm::kNone},
+                       config, num_positions, loader);
 }
 
 }  // namespace quire::models

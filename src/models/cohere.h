@@ -1,5 +1,6 @@
 // Command R and Command A (Cohere, 2024 and 2025): both blocks side by side behind one layer norm without a bias, tied
-// embeddings. The second generation has windows, and its layers without one see no positions.
+// embeddings. Command R+ has layer norms of the heads of queries and keys, too. The second generation has windows, and
+// its layers without one see no positions.
 #pragma once
 
 #include "models/model.h"

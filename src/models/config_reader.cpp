@@ -292,6 +292,20 @@ Result<RopeConfig> read_rope_of_layers(const boost::json::object& config, std::s
   return rope;
 }
 
+boost::json::object with_usual_keys(const boost::json::object& config, std::span<const KeyName> names) {
+  boost::json::object out = config;
+  for (const auto& [own, usual] : names) {
+    if (ConfigReader(config).has(own) && !ConfigReader(config).has(usual)) out[usual] = config.at(own);
+  }
+  return out;
+}
+
+Status check_even_heads(const ModelConfig& config) {
+  if (int64_t{config.num_heads} * config.head_dim == config.hidden_size) return {};
+  return invalid_argument("config: hidden_size={} over {} attention heads of {}: expected heads that make it up",
+                          config.hidden_size, config.num_heads, config.head_dim);
+}
+
 Result<boost::json::object> text_config(const boost::json::object& config) {
   const boost::json::value* found = config.if_contains("text_config");
   if (found == nullptr) return config;
@@ -368,6 +382,30 @@ Status read_layer_windows(const boost::json::object& config, int32_t window, Fun
                            shown(type));
     }
   }
+  return {};
+}
+
+void set_unrotated_layers(int64_t interval, ModelConfig& out) {
+  for (int64_t layer = 0; layer < out.num_layers; ++layer) out.unrotated_layers.push_back((layer + 1) % interval == 0);
+}
+
+Status read_unrotated_layers(const ConfigReader& reader, int64_t default_interval, ModelConfig& out) {
+  std::vector<double> rotates;
+  if (reader.has("no_rope_layers")) {
+    QUIRE_ASSIGN_OR_RETURN(rotates, reader.numbers("no_rope_layers"));
+  }
+  if (rotates.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t interval,
+                           reader.integer_or("no_rope_layer_interval", default_interval, 1, 1 << 20));
+    set_unrotated_layers(interval, out);
+    return {};
+  }
+  if (std::ssize(rotates) < out.num_layers) {
+    return invalid_argument("config: no_rope_layers has {} entries, expected one for each of the {} layers",
+                            rotates.size(), out.num_layers);
+  }
+  for (int32_t layer = 0; layer < out.num_layers; ++layer)
+    out.unrotated_layers.push_back(rotates[static_cast<size_t>(layer)] == 0);
   return {};
 }
 

@@ -87,6 +87,16 @@ Result<RopeConfig> read_rope_entry(const boost::json::object& entry, const Model
 Result<RopeConfig> read_rope_of_layers(const boost::json::object& config, std::string_view type,
                                        std::string_view older_key, double theta, const ModelConfig& model);
 
+// The configuration with what a family has other keys for under the usual ones, too, where those say nothing.
+struct KeyName {
+  std::string_view own;
+  std::string_view usual;
+};
+boost::json::object with_usual_keys(const boost::json::object& config, std::span<const KeyName> names);
+
+// That heads are hidden_size over num_attention_heads, in families that know no others.
+Status check_even_heads(const ModelConfig& config);
+
 // The configuration of the text model where it is a part of a larger one, "text_config", with the special ids of the
 // whole; else the whole.
 Result<boost::json::object> text_config(const boost::json::object& config);
@@ -100,6 +110,11 @@ Status read_layer_windows(const boost::json::object& config, int32_t window, Fun
 
 // The window of those layers for which has_window(layer).
 void set_layer_windows(int32_t window, FunctionRef<bool(int32_t)> has_window, ModelConfig& out);
+
+// "no_rope_layers" has a 1 for each layer that rotates; where it is absent or empty every "no_rope_layer_interval"-th
+// does not.
+Status read_unrotated_layers(const ConfigReader& reader, int64_t default_interval, ModelConfig& out);
+void set_unrotated_layers(int64_t interval, ModelConfig& out);
 
 // Which layers are recurrent, by the kind of each in the list `key`: [num_layers]. The first names of either kind are
 // those that the error tells. REQUIRES: ConfigReader::has(key); names of both.

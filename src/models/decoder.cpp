@@ -22,9 +22,13 @@ nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfi
           .norm_weight_offset = config.norm_weight_offset,
           .scale = static_cast<float>(config.attention_scale),
           .soft_cap = static_cast<float>(config.attention_soft_cap),
+          .qkv_limit = static_cast<float>(config.qkv_limit),
           .window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)],
           .both_ways = config.attends_both_ways,
           .sinks = shape.sinks,
+          .grouped_rows = config.grouped_qkv,
+          .query_norm_name = shape.query_norm,
+          .key_norm_name = shape.key_norm,
           .output_name = shape.attention_output};
 }
 
@@ -48,14 +52,14 @@ class Decoder final : public Model {
     if (shape.layer_inputs != nullptr) layer_inputs_ = shape.layer_inputs(loader, root, config);
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
-      const std::string prefix = fmt::format("{}layers.{}.", root, i);
+      const std::string prefix = fmt::format("{}{}.{}.", root, shape.layers, i);
       DecoderShape own = shape;
       if (shape.of_layer != nullptr) shape.of_layer(config, i, own);
       add_layer({loader, own, prefix, config, i}, shape.caches);
       if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
-      if (!loader.has(fmt::format("{}{}.weight", prefix, first_norm(own)))) break;
+      if (!loader.has_weight(fmt::format("{}{}.weight", prefix, first_module(own)))) break;
     }
     loader.begin_back();
     norm_ = {shape.norm,         loader,          root + std::string(shape.after_layers),
@@ -125,7 +129,9 @@ class Decoder final : public Model {
   }
 
  private:
-  static std::string_view first_norm(const DecoderShape& shape) {
+  // A norm, where those have parameters.
+  static std::string_view first_module(const DecoderShape& shape) {
+    if (shape.norm == nn::NormKind::kLayerWithoutParameters) return "self_attn.o_proj";
     if (!shape.has_attention) return shape.before_mlp;
     return shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
   }
@@ -156,6 +162,16 @@ class Decoder final : public Model {
         loader.vector(root + "rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
     rotary_ = {loader, config_.rope, num_positions, divisors};
     if (config_.window_rope) window_rotary_ = {loader, *config_.window_rope, num_positions, {}};
+    const QueryGrowth& growth = config_.query_growth;
+    const auto grow = [&](nn::Rotary& rotary) {
+      if (growth.strength != 0) rotary.grow_queries(loader, growth, config_.head_dim, num_positions);
+    };
+    if (growth.of_unrotated) {
+      grow(no_rotary_);
+    } else {
+      grow(rotary_);
+      if (config_.window_rope) grow(window_rotary_);
+    }
     for (size_t i = 0; i < layers_.size(); ++i) {
       const bool has_window = !config_.layer_windows.empty() && config_.layer_windows[i] > 0;
       const nn::Rotary& rotary = has_window && config_.window_rope ? window_rotary_ : rotary_;
@@ -186,9 +202,10 @@ void find_text_model(const nn::Loader& loader, DecoderShape& shape) {
     if (!loader.has(std::string(root) + ".embed_tokens.weight")) continue;
     shape.root = root;
     if (shape.root.starts_with("language_model")) shape.head = "language_model.lm_head";
-    shape.others = {"vision_tower.",       "multi_modal_projector.",       "visual.",
-                    "model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
-                    "model.embed_vision.", "model.audio_tower.",           "model.embed_audio."};
+    shape.others = {"vision_tower.",     "vision_model.",       "multi_modal_projector.",
+                    "visual.",           "model.vision_tower.", "model.multi_modal_projector.",
+                    "model.visual.",     "model.embed_vision.", "model.audio_tower.",
+                    "model.embed_audio."};
   }
 }
 
@@ -198,7 +215,12 @@ Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const Mo
   // beside tied embeddings.
   std::vector<std::string_view> ignored = {".rotary_emb.inv_freq", ".rope_factors_long.weight",
                                            ".rope_factors_short.weight"};
-  if (config.tie_word_embeddings || !uses_vocabulary_head(config)) ignored.push_back("lm_head.weight");
+  const std::string head = std::string(shape.head) + ".weight";
+  if (config.tie_word_embeddings || !uses_vocabulary_head(config)) {
+    ignored.push_back("lm_head.weight");
+    ignored.push_back(head);
+  }
+  ignored.insert(ignored.end(), shape.buffers.begin(), shape.buffers.end());
   // Rerankers in GGUF files: the head's two rows that they judge by, repeated.
   if (config.task == ModelTask::kClassify && config.pooling.num_labels == 0) ignored.push_back("cls.output.weight");
   if (shape.head_bias && config.tie_word_embeddings) {

@@ -30,7 +30,7 @@ class LayerInputs {
 };
 
 struct DecoderShape {
-  // Norms of a layer by their names behind "<root>.layers.<i>."; empty: the layer has none there. What comes before a
+  // Norms of a layer by their names behind "<root>.<layers>.<i>."; empty: the layer has none there. What comes before a
   // block normalises its input, what comes after it what it adds to the stream.
   nn::NormKind norm = nn::NormKind::kRms;
   std::string_view before_attention = "input_layernorm";
@@ -38,25 +38,28 @@ struct DecoderShape {
   std::string_view before_mlp = "post_attention_layernorm";
   std::string_view after_mlp;
   std::string_view after_layers = "norm";  // behind "<root>."
-  // Both blocks of a layer read the stream as it came in, behind the norm before attention.
+  // Both blocks of a layer read the stream as it came in, behind the norm before attention, or each behind its own.
   bool parallel = false;
   // Whether a layer has either; one of them at least.
   bool has_attention = true;
   bool has_mlp = true;
   const char* attention_output = "o_proj";
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
+  const char* query_norm = "q_norm";
+  const char* key_norm = "k_norm";
   bool sinks = false;  // of attention
-  // The feed-forward block of a layer, its parameters behind "<root>.layers.<i>.". nullptr: "mlp.{gate,up,down}_proj".
+  // The feed-forward block of a layer, its parameters behind "<root>.<layers>.<i>.". nullptr:
+  // "mlp.{gate,up,down}_proj".
   std::unique_ptr<nn::FeedForward> (*feed_forward)(nn::Loader& loader, const std::string& prefix,
                                                    const ModelConfig& config, int32_t layer) = nullptr;
-  // The same for attention, its parameters behind `prefix` "<root>.layers.<i>.". nullptr: nn::Attention.
+  // The same for attention, its parameters behind `prefix` "<root>.<layers>.<i>.". nullptr: nn::Attention.
   std::unique_ptr<nn::SelfAttention> (*attention)(nn::Loader& loader, const std::string& prefix,
                                                   const ModelConfig& config, int32_t layer) = nullptr;
   // What stands beside attention: it reads the same input, has a cache of its own, and what it gives is added. nullptr:
   // nothing does.
   std::unique_ptr<nn::SelfAttention> (*beside_attention)(nn::Loader& loader, const std::string& prefix,
                                                          const ModelConfig& config, int32_t layer) = nullptr;
-  // Behind `prefix` "<root>.layers.<i>." and "<root>." each. nullptr: there are none.
+  // Behind `prefix` "<root>.<layers>.<i>." and "<root>." each. nullptr: there are none.
   std::unique_ptr<LayerEnd> (*layer_end)(nn::Loader& loader, const std::string& prefix, const ModelConfig& config,
                                          int32_t layer) = nullptr;
   std::unique_ptr<LayerInputs> (*layer_inputs)(nn::Loader& loader, const std::string& prefix,
@@ -68,9 +71,11 @@ struct DecoderShape {
   std::vector<int32_t> caches = {};
   std::string_view root = "model";
   std::string_view embeddings = "embed_tokens";  // behind "<root>."
+  std::string_view layers = "layers";            // the same
   std::string_view head = "lm_head";
   bool head_bias = false;
-  std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model
+  std::vector<std::string_view> buffers;  // suffixes of tensors that are no parameters
+  std::vector<std::string_view> others;   // prefixes of tensors that belong to other parts of a larger model
 };
 
 // Where the text model is a part of a larger one: its names, and those of the parts beside it.

@@ -55,27 +55,35 @@ void DecoderLayer::attend(const nn::StepContext& step, std::span<const nn::Cache
 
 DType DecoderLayer::input_dtype(const nn::StepContext& step) const {
   const DType dtype = attention_->input_dtype(step);
-  const bool differs = (parallel_ && mlp_->input_dtype(step) != dtype) ||
+  const bool differs = (parallel_ && !before_mlp_.present() && mlp_->input_dtype(step) != dtype) ||
                        (beside_attention_ != nullptr && beside_attention_->input_dtype(step) != dtype);
   return differs ? DType::kF32 : dtype;
 }
 
 void DecoderLayer::run(const nn::StepContext& step, std::span<const nn::CacheLayer> caches, nn::HiddenStates& states,
                        const ops::View& normed) const {
+  const int64_t mark = step.workspace.mark();
   ops::View x;
+  ops::View of_mlp;  // of parallel blocks, behind a norm of its own
   if (attention_ != nullptr) {
     x = enter_block(step, before_attention_, states, normed, residual_scale_, input_dtype(step));
+    if (parallel_ && before_mlp_.present()) {
+      const ops::View beside = step.workspace.take(normed.num_rows, normed.num_columns);
+      of_mlp = before_mlp_(step, states, beside, mlp_->input_dtype(step), /*delta_scale=*/1);
+    }
     attend(step, caches, x, states.delta);
     leave(step, after_attention_, states);
   }
   if (mlp_ == nullptr) return;
   if (parallel_) {
     states.add_delta(step, residual_scale_);
+    if (before_mlp_.present()) x = of_mlp;
   } else {
     x = enter_block(step, before_mlp_, states, normed, residual_scale_, mlp_->input_dtype(step));
   }
   (*mlp_)(step, x, states.delta);
   leave(step, after_mlp_, states);
+  step.workspace.rewind(mark);
 }
 
 void DecoderLayer::leave(const nn::StepContext& step, const nn::StreamNorm& norm, nn::HiddenStates& states) {

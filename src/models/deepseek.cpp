@@ -165,28 +165,6 @@ Result<ModelConfig> read_deepseek_v3_config(const boost::json::object& config, c
   return out;
 }
 
-namespace {
-
-// "mlp_layer_types": "dense" or "sparse" for each layer.
-Status read_layer_types(const boost::json::object& config, MoeConfig& moe) {
-  const boost::json::value* found = config.if_contains("mlp_layer_types");
-  if (found == nullptr || found->is_null()) return {};
-  const auto wrong = [&] {
-    return invalid_argument("config: mlp_layer_types is {}, expected \"dense\" or \"sparse\" for each of the {} layers",
-                            checkpoint::in_quotes(boost::json::serialize(*found)), moe.sparse_layers.size());
-  };
-  const boost::json::array* types = found->if_array();
-  if (types == nullptr || types->size() < moe.sparse_layers.size()) return wrong();
-  for (size_t layer = 0; layer < moe.sparse_layers.size(); ++layer) {
-    const bool sparse = (*types)[layer] == boost::json::value("sparse");
-    if (!sparse && (*types)[layer] != boost::json::value("dense")) return wrong();
-    moe.sparse_layers[layer] = sparse;
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<ModelConfig> read_glm4_moe_lite_config(const boost::json::object& config,
                                               const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation, kGlm4Lite));
@@ -196,7 +174,7 @@ Result<ModelConfig> read_glm4_moe_lite_config(const boost::json::object& config,
   QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rope_interleave", true));
   QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
   QUIRE_RETURN_IF_ERROR(read_groups(reader, 1, 1, out.moe));
-  QUIRE_RETURN_IF_ERROR(read_layer_types(config, out.moe));
+  QUIRE_RETURN_IF_ERROR(read_mlp_layer_types(config, out.moe));
   return out;
 }
 

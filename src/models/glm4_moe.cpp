@@ -11,6 +11,7 @@ namespace {
 constexpr RoutedMoeDefaults kGlm4{
     .num_experts = 128, .experts_per_token = 8, .size = 1408, .num_shared = 1, .first_sparse = 1};
 constexpr int64_t kGlm4NextLayers = 1;
+constexpr int64_t kSolarExpertSize = 1280;
 constexpr int32_t kAllLayers = 62;  // dots.llm1's, none of which has a window
 
 }  // namespace
@@ -75,6 +76,32 @@ Result<ModelConfig> read_dots1_gguf(const checkpoint::Checkpoint& checkpoint) {
   QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_routed_moe(reader, out, {}));
   set_sigmoid_router(out.moe);
   QUIRE_RETURN_IF_ERROR(read_gguf_groups(reader, out.moe));
+  return out;
+}
+
+Result<ModelConfig> read_solar_open_config(const boost::json::object& config, const boost::json::object& generation) {
+  // There are no dense layers, and no key for their size.
+  static constexpr KeyName kNames[] = {{"moe_intermediate_size", "intermediate_size"}};
+  boost::json::object complete = with_usual_keys(config, kNames);
+  if (!ConfigReader(complete).has("intermediate_size")) complete["intermediate_size"] = kSolarExpertSize;
+  QUIRE_ASSIGN_OR_RETURN(
+      ModelConfig out,
+      read_decoder_config(
+          complete, generation,
+          {.num_kv_heads = 8, .head_dim = 128, .max_position = 131072, .norm_eps = 1e-5, .rope_theta = 1e6}));
+  out.architecture = "SolarOpenForCausalLM";
+  out.attention_output_bias = false;
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(const bool norms_heads, reader.boolean_or("use_qk_norm", false));
+  if (norms_heads) return unimplemented("config: use_qk_norm is true, which is not supported; supported: false");
+  QUIRE_ASSIGN_OR_RETURN(
+      out.moe,
+      read_routed_moe(config, out,
+                      {.num_experts = 128, .experts_per_token = 8, .size = kSolarExpertSize, .num_shared = 1}));
+  out.moe.sparse_layers.assign(out.moe.sparse_layers.size(), true);  // whatever the file says, as in the reference
+  set_sigmoid_router(out.moe);
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
+  QUIRE_RETURN_IF_ERROR(read_groups(reader, 1, 1, out.moe));
   return out;
 }
 

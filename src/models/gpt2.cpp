@@ -17,44 +17,69 @@ namespace quire::models {
 
 namespace {
 
-Status set_gpt2_heads(int64_t heads, ModelConfig& out) {
+// kv_heads: of keys and values.
+Status set_gpt2_heads(int64_t heads, int64_t kv_heads, ModelConfig& out) {
   if (out.hidden_size % heads != 0 || out.hidden_size / heads > kMostHeadDim) {
     return invalid_argument("config: n_embd={} over n_head={}: expected a multiple, of at most 1024 times as much",
                             out.hidden_size, heads);
   }
   out.architecture = "GPT2LMHeadModel";
-  out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
+  out.num_heads = static_cast<int32_t>(heads);
+  out.num_kv_heads = static_cast<int32_t>(kv_heads);
   out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
   out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
   return {};
 }
 
-}  // namespace
-
-Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation) {
+// What GPT-2 and GPTBigCode have in common.
+Result<ModelConfig> read_gpt2_numbers(const boost::json::object& config, const boost::json::object& generation,
+                                      bool one_key_head, std::string_view activation_default) {
   const ConfigReader reader(config);
   ModelConfig out;
   QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer_or("vocab_size", 50257, 1, 1 << 24));
   QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("n_embd", 1, 1 << 20));
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("n_layer", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("n_head", 1, 4096));
-  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, out));
+  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, one_key_head ? 1 : heads, out));
   QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer_or("n_inner", 4 * out.hidden_size, 1, 1 << 22));
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("n_positions", 1024, 1, int64_t{1} << 30));
   QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("layer_norm_epsilon", 1e-5));
   if (out.norm_eps < 0) return invalid_argument("config: layer_norm_epsilon is {}, expected at least 0", out.norm_eps);
-  QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("activation_function", "gelu_new"));
+  QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("activation_function", activation_default));
   QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
   QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", true));
   QUIRE_ASSIGN_OR_RETURN(const bool scaled, reader.boolean_or("scale_attn_weights", true));
-  Gpt2Config own{.transposed_weights = true};
-  QUIRE_ASSIGN_OR_RETURN(own.scale_by_inverse_layer, reader.boolean_or("scale_attn_by_inverse_layer_idx", false));
   QUIRE_ASSIGN_OR_RETURN(const bool cross_attention, reader.boolean_or("add_cross_attention", false));
   if (cross_attention) return unimplemented("config: add_cross_attention is true, supported: false");
-  out.family = own;
   out.num_layers = static_cast<int32_t>(layers);
   if (!scaled) out.attention_scale = 1.0;
   QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  return out;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gpt2_numbers(config, generation, /*one_key_head=*/false, "gelu_new"));
+  Gpt2Config own{.transposed_weights = true};
+  QUIRE_ASSIGN_OR_RETURN(own.scale_by_inverse_layer,
+                         ConfigReader(config).boolean_or("scale_attn_by_inverse_layer_idx", false));
+  out.family = own;
+  return out;
+}
+
+Result<ModelConfig> read_gpt_bigcode_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(const bool one_key_head, ConfigReader(config).boolean_or("multi_query", true));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gpt2_numbers(config, generation, one_key_head, "gelu_pytorch_tanh"));
+  out.architecture = "GPTBigCodeForCausalLM";
+  out.grouped_qkv = true;
+  out.family = Gpt2Config{};
+  return out;
+}
+
+Result<ModelConfig> read_gpt_bigcode_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gpt2_gguf(checkpoint));
+  out.architecture = "GPTBigCodeForCausalLM";
   return out;
 }
 
@@ -65,7 +90,12 @@ Result<ModelConfig> read_gpt2_gguf(const checkpoint::Checkpoint& checkpoint) {
   QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("embedding_length", 1, 1 << 20));
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("block_count", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("attention.head_count", 1, 4096));
-  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, out));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads, reader.integer_or("attention.head_count_kv", heads, 1, heads));
+  if (heads % kv_heads != 0) {
+    return invalid_argument("metadata: \"{}\" {} is not a multiple of \"{}\" {}", reader.full("attention.head_count"),
+                            heads, reader.full("attention.head_count_kv"), kv_heads);
+  }
+  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, kv_heads, out));
   QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer("feed_forward_length", 1, 1 << 22));
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer("context_length", 1, kMostContext));
   QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number("attention.layer_norm_epsilon"));
@@ -92,7 +122,8 @@ nn::AttentionConfig gpt2_attention(const ModelConfig& config, int32_t layer) {
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
           .head_dim = config.head_dim,
-          .scale = static_cast<float>(scale)};
+          .scale = static_cast<float>(scale),
+          .grouped_rows = config.grouped_qkv};
 }
 
 struct Gpt2Layer {
@@ -104,7 +135,8 @@ struct Gpt2Layer {
   Gpt2Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t index)
       : attention_norm(loader, prefix + "ln_1", config.hidden_size, config.norm_eps),
         attention(loader, prefix + "attn", gpt2_attention(config, index),
-                  {projection(config, prefix + "attn.c_attn", 3 * config.hidden_size)},
+                  {projection(config, prefix + "attn.c_attn",
+                              config.hidden_size + 2 * int64_t{config.num_kv_heads} * config.head_dim)},
                   projection(config, prefix + "attn.c_proj", config.hidden_size)),
         mlp_norm(loader, prefix + "ln_2", config.hidden_size, config.norm_eps),
         mlp(loader, projection(config, prefix + "mlp.c_fc", config.intermediate_size),

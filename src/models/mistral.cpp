@@ -1,7 +1,5 @@
 #include "models/mistral.h"
 
-#include <algorithm>
-
 #include "checkpoint/text_quote.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -41,9 +39,12 @@ Result<ModelConfig> read_ministral3_config(const boost::json::object& config, co
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const boost::json::value* rope = complete.if_contains(key);
     if (rope == nullptr || !rope->is_object()) continue;
-    QUIRE_ASSIGN_OR_RETURN(const double beta, ConfigReader(rope->get_object()).number_or("llama_4_scaling_beta", 0));
-    // Up to the trained length the factor of a query is 1.
-    if (beta != 0) out.max_position = std::min(out.max_position, out.rope.original_max_position);
+    const ConfigReader reader(rope->get_object());
+    QUIRE_ASSIGN_OR_RETURN(const double beta, reader.number_or("llama_4_scaling_beta", 0));
+    if (beta == 0) continue;
+    QUIRE_ASSIGN_OR_RETURN(const int64_t trained,
+                           reader.integer("original_max_position_embeddings", 1, kMostPositions));
+    out.query_growth = {.strength = beta, .period = static_cast<double>(trained)};
   }
   return out;
 }

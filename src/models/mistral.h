@@ -1,6 +1,6 @@
 // Mistral (Jiang et al., 2023): Llama with a sliding window on every layer where the configuration has one, or on those
-// that it names. Ministral 3 (Mistral AI, 2025): queries behind the trained length are scaled by their positions, which
-// is not built, so that length is all of its context. Either may be the text model of a larger one.
+// that it names. Ministral 3 (Mistral AI, 2025): queries behind the trained length are scaled by their positions.
+// Either may be the text model of a larger one.
 #pragma once
 
 #include "models/llama.h"

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/text_quote.h"
+
 namespace quire::models {
 
 Result<MoeConfig> read_moe(const boost::json::object& config, const ModelConfig& model, const MoeDefaults& defaults) {
@@ -106,6 +108,23 @@ Result<MoeConfig> read_gguf_routed_moe(const GgufReader& reader, const ModelConf
   set_sparse_layers(first_sparse, 1, moe);
   QUIRE_ASSIGN_OR_RETURN(moe.normalise, reader.boolean_or("expert_weights_norm", false));
   return moe;
+}
+
+Status read_mlp_layer_types(const boost::json::object& config, MoeConfig& moe) {
+  const boost::json::value* found = config.if_contains("mlp_layer_types");
+  if (found == nullptr || found->is_null()) return {};
+  const auto wrong = [&] {
+    return invalid_argument("config: mlp_layer_types is {}, expected \"dense\" or \"sparse\" for each of the {} layers",
+                            checkpoint::in_quotes(boost::json::serialize(*found)), moe.sparse_layers.size());
+  };
+  const boost::json::array* types = found->if_array();
+  if (types == nullptr || types->size() < moe.sparse_layers.size()) return wrong();
+  for (size_t layer = 0; layer < moe.sparse_layers.size(); ++layer) {
+    const bool sparse = (*types)[layer] == boost::json::value("sparse");
+    if (!sparse && (*types)[layer] != boost::json::value("dense")) return wrong();
+    moe.sparse_layers[layer] = sparse;
+  }
+  return {};
 }
 
 void set_sigmoid_router(MoeConfig& moe) {

@@ -43,6 +43,9 @@ Result<MoeConfig> read_routed_moe(const boost::json::object& config, const Model
 Result<MoeConfig> read_gguf_routed_moe(const GgufReader& reader, const ModelConfig& model,
                                        const RoutedMoeDefaults& defaults);
 
+// "mlp_layer_types", where it is there: "dense" or "sparse" for each layer.
+Status read_mlp_layer_types(const boost::json::object& config, MoeConfig& moe);
+
 // DeepSeek V3's: sigmoids, corrected for the choice alone, groups by the sum of their best two.
 void set_sigmoid_router(MoeConfig& moe);
 

@@ -9,12 +9,15 @@
 #include "base/log.h"
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
+#include "models/arcee.h"
 #include "models/bamba.h"
 #include "models/bert.h"
 #include "models/cohere.h"
+#include "models/cwm.h"
 #include "models/deepseek.h"
 #include "models/ernie4_5.h"
 #include "models/exaone4.h"
+#include "models/falcon.h"
 #include "models/falcon_h1.h"
 #include "models/gemma.h"
 #include "models/gemma2.h"
@@ -23,17 +26,24 @@
 #include "models/glm4.h"
 #include "models/glm4_moe.h"
 #include "models/gpt2.h"
+#include "models/gpt_neox.h"
 #include "models/gpt_oss.h"
 #include "models/granite.h"
 #include "models/granite_hybrid.h"
 #include "models/granite_moe.h"
+#include "models/helium.h"
+#include "models/hunyuan.h"
+#include "models/internlm3.h"
 #include "models/lfm2.h"
 #include "models/llama.h"
+#include "models/llama4.h"
 #include "models/minimax_m2.h"
 #include "models/mistral.h"
 #include "models/mixtral.h"
 #include "models/modern_bert.h"
+#include "models/nemotron.h"
 #include "models/nemotron_h.h"
+#include "models/olmo.h"
 #include "models/olmo2.h"
 #include "models/olmo_hybrid.h"
 #include "models/olmoe.h"
@@ -70,20 +80,27 @@ struct Entry {
 };
 
 constexpr Entry kFamilies[] = {
+    {"ArceeForCausalLM", kArceeFamily},
     {"BambaForCausalLM", kBambaFamily},
     {"BertForMaskedLM", kBertFamily},
     {"BertForSequenceClassification", as_classifier(kBertFamily)},
     {"BertModel", kBertFamily},
     {"CohereForCausalLM", kCohereFamily},
     {"Cohere2ForCausalLM", kCohere2Family},
+    {"CwmForCausalLM", kCwmFamily},
     {"DeepseekV2ForCausalLM", kDeepseekV2Family},
     {"DeepseekV3ForCausalLM", kDeepseekV3Family},
     {"Dots1ForCausalLM", kDots1Family},
     {"Ernie4_5ForCausalLM", kErnie45Family},
     {"Ernie4_5_MoeForCausalLM", kErnie45MoeFamily},
     {"Exaone4ForCausalLM", kExaone4Family},
+    {"ExaoneMoeForCausalLM", kExaoneMoeFamily},
+    {"FalconForCausalLM", kFalconFamily},
     {"FalconH1ForCausalLM", kFalconH1Family},
+    {"FlexOlmoForCausalLM", kFlexOlmoFamily},
     {"GPT2LMHeadModel", kGpt2Family},
+    {"GPTBigCodeForCausalLM", kGptBigCodeFamily},
+    {"GPTNeoXForCausalLM", kGptNeoxFamily},
     {"GemmaForCausalLM", kGemmaFamily},
     {"Gemma2ForCausalLM", kGemma2Family},
     {"Gemma3ForCausalLM", kGemma3Family},
@@ -102,16 +119,24 @@ constexpr Entry kFamilies[] = {
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
     {"GraniteMoeHybridForCausalLM", kGraniteHybridFamily},
     {"GraniteMoeSharedForCausalLM", kGraniteSharedFamily},
+    {"HeliumForCausalLM", kHeliumFamily},
+    {"HunYuanDenseV1ForCausalLM", kHunyuanFamily},
+    {"HunYuanMoEV1ForCausalLM", kHunyuanMoeFamily},
+    {"InternLM3ForCausalLM", kInternLm3Family},
     {"Lfm2ForCausalLM", kLfm2Family},
     {"Lfm2MoeForCausalLM", kLfm2MoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
+    {"Llama4ForCausalLM", kLlama4Family},
+    {"Llama4ForConditionalGeneration", kLlama4Family},
     {"MiniMaxM2ForCausalLM", kMinimaxM2Family},
     {"MinistralForCausalLM", kMistralFamily},
     {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},
     {"MistralForCausalLM", kMistralFamily},
     {"NemotronHForCausalLM", kNemotronHFamily},
+    {"NemotronForCausalLM", kNemotronFamily},
     {"OPTForCausalLM", kOptFamily},
+    {"OlmoForCausalLM", kOlmoFamily},
     {"Olmo2ForCausalLM", kOlmo2Family},
     {"Olmo3ForCausalLM", kOlmo3Family},
     {"OlmoHybridForCausalLM", kOlmoHybridFamily},
@@ -130,6 +155,7 @@ constexpr Entry kFamilies[] = {
     {"Qwen3_5MoeForConditionalGeneration", kQwen35MoeFamily},
     {"SeedOssForCausalLM", kSeedOssFamily},
     {"SmolLM3ForCausalLM", kSmolLm3Family},
+    {"SolarOpenForCausalLM", kSolarOpenFamily},
     {"StableLmForCausalLM", kStableLmFamily},
     {"Starcoder2ForCausalLM", kStarcoder2Family},
     {"ModernBertForMaskedLM", kModernBertFamily},
@@ -226,10 +252,11 @@ const checkpoint::CheckpointTensor* first_of(const checkpoint::Checkpoint& check
 // whatever the configuration says. In a head that was trained all rows are others, so that some are enough to look at.
 bool has_head_of_its_own(const checkpoint::Checkpoint& checkpoint) {
   constexpr int64_t kMostRows = 256;
-  const auto* head = first_of(checkpoint, {"lm_head.weight", "language_model.lm_head.weight"});
+  const auto* head = first_of(checkpoint, {"lm_head.weight", "language_model.lm_head.weight", "embed_out.weight"});
   const auto* table = first_of(checkpoint, {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
                                             "language_model.model.embed_tokens.weight", "transformer.wte.weight",
-                                            "wte.weight", "model.decoder.embed_tokens.weight"});
+                                            "wte.weight", "model.decoder.embed_tokens.weight",
+                                            "gpt_neox.embed_in.weight", "transformer.word_embeddings.weight"});
   if (head == nullptr || table == nullptr) return false;
   const TensorView& a = head->view;
   const TensorView& b = table->view;

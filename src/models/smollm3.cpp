@@ -9,27 +9,6 @@ namespace {
 
 constexpr int64_t kInterval = 4;  // every so many-th layer sees no positions, where nothing else is said
 
-void set_unrotated_layers(int64_t interval, ModelConfig& out) {
-  for (int64_t layer = 0; layer < out.num_layers; ++layer) out.unrotated_layers.push_back((layer + 1) % interval == 0);
-}
-
-// "no_rope_layers" has a 1 for each layer that rotates.
-Status read_unrotated_layers(const ConfigReader& reader, ModelConfig& out) {
-  if (!reader.has("no_rope_layers")) {
-    QUIRE_ASSIGN_OR_RETURN(const int64_t interval, reader.integer_or("no_rope_layer_interval", kInterval, 1, 1 << 20));
-    set_unrotated_layers(interval, out);
-    return {};
-  }
-  QUIRE_ASSIGN_OR_RETURN(const std::vector<double> rotates, reader.numbers("no_rope_layers"));
-  if (std::ssize(rotates) < out.num_layers) {
-    return invalid_argument("config: no_rope_layers has {} entries, expected one for each of the {} layers",
-                            rotates.size(), out.num_layers);
-  }
-  for (int32_t layer = 0; layer < out.num_layers; ++layer)
-    out.unrotated_layers.push_back(rotates[static_cast<size_t>(layer)] == 0);
-  return {};
-}
-
 }  // namespace
 
 Result<ModelConfig> read_smollm3_config(const boost::json::object& config, const boost::json::object& generation) {
@@ -40,7 +19,7 @@ Result<ModelConfig> read_smollm3_config(const boost::json::object& config, const
   out.architecture = "SmolLM3ForCausalLM";
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, reader.boolean_or("mlp_bias", false));
-  QUIRE_RETURN_IF_ERROR(read_unrotated_layers(reader, out));
+  QUIRE_RETURN_IF_ERROR(read_unrotated_layers(reader, kInterval, out));
   QUIRE_ASSIGN_OR_RETURN(const bool use_window, reader.boolean_or("use_sliding_window", false));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config));
   const auto has_window = [&](int32_t layer) { return bool{out.unrotated_layers[static_cast<size_t>(layer)]}; };

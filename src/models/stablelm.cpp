@@ -19,8 +19,7 @@ Result<ModelConfig> read_stablelm_config(const boost::json::object& config, cons
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("use_qkv_bias", false));
   out.attention_output_bias = false;
   QUIRE_ASSIGN_OR_RETURN(out.parallel_blocks, reader.boolean_or("use_parallel_residual", false));
-  QUIRE_ASSIGN_OR_RETURN(const bool norms_heads, reader.boolean_or("qk_layernorm", false));
-  if (norms_heads) return unimplemented("config: qk_layernorm is true, supported: false");
+  QUIRE_ASSIGN_OR_RETURN(out.norms_heads, reader.boolean_or("qk_layernorm", false));
   return out;
 }
 
@@ -29,8 +28,7 @@ Result<ModelConfig> read_stablelm_gguf(const checkpoint::Checkpoint& checkpoint)
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, {.norm_eps_key = "attention.layer_norm_epsilon"}));
   out.architecture = "StableLmForCausalLM";
   out.attention_output_bias = false;
-  if (reader.has_tensor_that_ends_with(".self_attn.q_norm.weight"))
-    return unimplemented("the model has norms of queries and keys (StableLM 2 12B), which are not built");
+  out.norms_heads = reader.has_tensor_that_ends_with(".self_attn.q_layernorm.weight");
   out.parallel_blocks = !reader.has_tensor_that_ends_with(".post_attention_layernorm.weight");
   return out;
 }
@@ -38,6 +36,9 @@ Result<ModelConfig> read_stablelm_gguf(const checkpoint::Checkpoint& checkpoint)
 Result<std::unique_ptr<Model>> build_stablelm(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   DecoderShape shape{.norm = nn::NormKind::kLayer, .parallel = config.parallel_blocks};
   if (shape.parallel) shape.before_mlp = "";
+  if (config.norms_heads) shape.qk_norm = nn::QkNorm::kLayerOfHead;
+  shape.query_norm = "q_layernorm";
+  shape.key_norm = "k_layernorm";
   return build_decoder(shape, config, num_positions, loader);
 }
 

@@ -1,5 +1,5 @@
 // StableLM (Bellagente et al., 2024; Tow et al., 2023): layer norms around Llama's blocks, which may stand side by
-// side.
+// side; of the 12B layer norms of the heads of queries and keys.
 #pragma once
 
 #include "models/model.h"

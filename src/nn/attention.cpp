@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <fmt/format.h>
+
 namespace quire::nn {
 namespace {
 
@@ -28,6 +30,42 @@ std::vector<Range> gates_and_queries(const Range& heads, int64_t head_dim) {
       ranges.push_back({2 * head * head_dim + place, head_dim});
   }
   return ranges;
+}
+
+// Of a projection that has the heads of each group of keys beside each other: those queries, then those keys, then
+// those values.
+std::vector<Range> rows_of_groups(const HeadShare& share, const AttentionConfig& config) {
+  const int64_t dim = config.head_dim;
+  const int64_t queries = config.num_heads / config.num_kv_heads;
+  const auto row = [&](int64_t group, int64_t head) { return (group * (queries + 2) + head) * dim; };
+  std::vector<Range> ranges;
+  for (int64_t head = share.heads.first; head < share.heads.end(); ++head)
+    ranges.push_back({row(head / queries, head % queries), dim});
+  for (const int64_t place : {queries, queries + 1}) {
+    for (int64_t group = share.kv_heads.first; group < share.kv_heads.end(); ++group)
+      ranges.push_back({row(group, place), dim});
+  }
+  return ranges;
+}
+
+// The weights of those heads, of one tensor or of one of each. Nothing when planning.
+std::vector<float> weights_of_heads(Loader& loader, const std::string& name, int64_t num_heads, int64_t head_dim,
+                                    const Range& own) {
+  const Shape all{num_heads, head_dim};
+  if (!loader.has_shape(name + ".weight", all) && loader.has(name + ".norms.0.weight")) {
+    std::vector<Loader::Vector> parts;
+    for (int64_t head = 0; head < num_heads; ++head) {
+      const bool is_own = head >= own.first && head < own.end();
+      const std::string own_name = fmt::format("{}.norms.{}.weight", name, head);
+      if (is_own) parts.push_back({own_name, head_dim});
+      // Others' are no strangers in the file. The first that is missing is enough for the error.
+      if (!is_own && !loader.weight({own_name, {head_dim}}).present()) break;
+    }
+    return loader.vectors(parts);
+  }
+  std::vector<float> weights = loader.floats(loader.weight({name + ".weight", all}));
+  if (weights.empty()) return weights;
+  return {weights.begin() + own.first * head_dim, weights.begin() + own.end() * head_dim};
 }
 
 }  // namespace
@@ -65,6 +103,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   }
   if (!shard.is_whole()) take_share(loader, share, qkv);
   if (config.output_gate) qkv[0].taken = gates_and_queries(share.heads, config.head_dim);
+  if (config.grouped_rows) qkv[0].taken = rows_of_groups(share, config);
   const int64_t dim = config.head_dim;
   qkv_ = {loader, std::move(qkv), config.hidden_size};
   output_ = {loader,
@@ -73,19 +112,11 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
              WeightRole::kProjection,
              Linear::Inputs{{share.heads.first * dim, share.heads.count * dim}}};
   qkv_.keep_inputs_precise();  // where rounding does most harm: docs/performance.md#accuracy
-  if (config.qk_norm != QkNorm::kNone) {
-    const bool per_head = config.qk_norm == QkNorm::kHead;
-    const auto norm = [&](const char* name, int64_t whole) {
-      return RmsNorm(loader, prefix + "." + name, per_head ? config.head_dim : whole, config.norm_eps,
-                     config.norm_weight_offset);
-    };
-    query_norm_ = norm(config.query_norm_name, query_size(config));
-    if (config.stores) key_norm_ = norm(config.key_norm_name, kv_size(config));
-    for (int rank = 0; rank < shard.size && !per_head && !shard.is_whole(); ++rank) {
-      const HeadShare theirs = share_of_rank(rank);
-      query_columns_.push_back({theirs.heads.first * dim, theirs.heads.count * dim});
-      key_columns_.push_back({theirs.kv_heads.first * dim, theirs.kv_heads.count * dim});
-    }
+  make_norms(loader, prefix, config, share);
+  for (int rank = 0; rank < shard.size && config.qk_norm == QkNorm::kProjection && !shard.is_whole(); ++rank) {
+    const HeadShare theirs = share_of_rank(rank);
+    query_columns_.push_back({theirs.heads.first * dim, theirs.heads.count * dim});
+    key_columns_.push_back({theirs.kv_heads.first * dim, theirs.kv_heads.count * dim});
   }
   if (config.value_norm && config.stores) {
     value_weight_ = {loader, loader.made(dim, [&] { return std::vector<float>(static_cast<size_t>(dim), 1.0F); })};
@@ -95,6 +126,31 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   if (!config.sinks) return;
   const Loader::Vector own{sinks, config.num_heads, {share.heads}};
   sinks_ = {loader, loader.vectors({&own, 1})};
+}
+
+void Attention::make_norms(Loader& loader, const std::string& prefix, const AttentionConfig& whole,
+                           const HeadShare& share) {
+  const int64_t dim = whole.head_dim;
+  const std::string query_name = prefix + "." + whole.query_norm_name;
+  const std::string key_name = prefix + "." + whole.key_norm_name;
+  if (whole.qk_norm == QkNorm::kNone) return;
+  if (whole.qk_norm == QkNorm::kLayerOfHead) {
+    std::vector<float> weights = weights_of_heads(loader, query_name, whole.num_heads, dim, share.heads);
+    const std::vector<float> keys = weights_of_heads(loader, key_name, whole.num_kv_heads, dim, share.kv_heads);
+    weights.insert(weights.end(), keys.begin(), keys.end());
+    head_weights_ = {loader, weights};
+    return;
+  }
+  if (whole.qk_norm == QkNorm::kHeadPlain) {
+    const auto ones = [&] { return std::vector<float>(static_cast<size_t>(dim), 1.0F); };
+    query_norm_ = {loader, loader.made(dim, ones), dim, whole.norm_eps};
+    key_norm_ = {loader, loader.made(dim, ones), dim, whole.norm_eps};
+    return;
+  }
+  const bool of_all = whole.qk_norm == QkNorm::kProjection;
+  query_norm_ = {loader, query_name, of_all ? query_size(whole) : dim, whole.norm_eps, whole.norm_weight_offset};
+  if (!whole.stores) return;
+  key_norm_ = {loader, key_name, of_all ? kv_size(whole) : dim, whole.norm_eps, whole.norm_weight_offset};
 }
 
 void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv) {
@@ -117,6 +173,20 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
   config_.num_heads = static_cast<int32_t>(share.heads.count);
   config_.num_kv_heads = static_cast<int32_t>(share.kv_heads.count);
   loader.tell_kv_heads(share.kv_heads);
+}
+
+void Attention::norm_heads(const StepContext& step, const ops::View& heads) const {
+  const int64_t mark = step.workspace.mark();
+  const ops::View beside = step.workspace.take(heads.num_rows, heads.num_columns);
+  step.copy(heads, beside);
+  step(ops::LayerNormArgs{.hidden = beside.floats(),
+                          .eps = static_cast<float>(config_.norm_eps),
+                          .num_tokens = beside.num_rows * (beside.num_columns / config_.head_dim),
+                          .size = config_.head_dim,
+                          .out = beside.floats()});
+  step.multiply(head_weights_.data(), beside);
+  step.copy(beside, heads);
+  step.workspace.rewind(mark);
 }
 
 void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
@@ -155,6 +225,17 @@ Attention::Projected Attention::project(const StepContext& step, const CacheLaye
     norm_projection(step, query_norm_, query_columns_, qkv.columns(0, queries));
     norm_projection(step, key_norm_, key_columns_, qkv.columns(queries, keys));
   }
+  if (config_.qkv_limit > 0) {
+    QUIRE_CHECK(qkv.is_dense());
+    step(ops::ScaleArgs{.values = qkv.floats(), .limit = config_.qkv_limit, .num_rows = n, .size = qkv.num_columns});
+  }
+  if (config_.qk_norm == QkNorm::kLayerOfHead) norm_heads(step, qkv.columns(0, queries + keys));
+  const bool norms_rotated = config_.qk_norm == QkNorm::kHeadRotated;
+  if (norms_rotated) {
+    rotary(step, qkv.columns(0, queries + keys), config_.num_heads + config_.num_kv_heads, config_.head_dim);
+    norm_each_head(step, query_norm_, qkv.columns(0, queries));
+    norm_each_head(step, key_norm_, qkv.columns(queries, keys));
+  }
   layer.wait(step.backend);
   ops::PrepareHeadsArgs prepare{.heads = qkv.strided_floats(),
                                 .token_stride = qkv.row_stride,
@@ -162,27 +243,33 @@ Attention::Projected Attention::project(const StepContext& step, const CacheLaye
                                 .num_heads = config_.num_heads,
                                 .slots = step.batch.group_of(layer).slots,
                                 .cache = layer.view};
-  if (config_.qk_norm == QkNorm::kHead) {
+  if (config_.qk_norm == QkNorm::kHead || config_.qk_norm == QkNorm::kHeadPlain) {
     prepare.query_weight = query_norm_.weight();
     prepare.key_weight = key_norm_.weight();
     prepare.eps = query_norm_.eps();
   }
-  rotary.prepare_heads(step, prepare);
+  if (norms_rotated) {
+    step(prepare);
+  } else {
+    rotary.prepare_heads(step, prepare);
+  }
   if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
   return projected;
 }
 
+void Attention::norm_each_head(const StepContext& step, const RmsNorm& norm, const ops::View& heads) const {
+  step(ops::RmsNormArgs{.hidden = heads.strided_floats(),
+                        .weight = norm.weight(),
+                        .eps = norm.eps(),
+                        .num_tokens = heads.num_rows,
+                        .num_groups = heads.num_columns / config_.head_dim,
+                        .size = config_.head_dim,
+                        .token_stride = heads.row_stride,
+                        .out = heads});
+}
+
 void Attention::prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const {
-  if (config_.qk_norm == QkNorm::kHead) {
-    step(ops::RmsNormArgs{.hidden = queries.strided_floats(),
-                          .weight = query_norm_.weight(),
-                          .eps = query_norm_.eps(),
-                          .num_tokens = queries.num_rows,
-                          .num_groups = config_.num_heads,
-                          .size = config_.head_dim,
-                          .token_stride = queries.row_stride,
-                          .out = queries});
-  }
+  if (config_.qk_norm == QkNorm::kHead) norm_each_head(step, query_norm_, queries);
   rotary(step, queries, config_.num_heads, config_.head_dim);
 }
 

@@ -14,11 +14,14 @@
 
 namespace quire::nn {
 
-// RMS norms of queries and keys before they are rotated.
+// Norms of queries and keys, RMS norms before they are rotated where nothing else is said.
 enum class QkNorm {
   kNone,
-  kHead,        // each head by itself
-  kProjection,  // all heads of a token together
+  kHead,         // each head by itself
+  kHeadRotated,  // the same, behind the rotation (HunYuan)
+  kHeadPlain,    // the same as kHead without weights; so behind the rotation, too, which keeps the norm (Llama 4)
+  kProjection,   // all heads of a token together
+  kLayerOfHead,  // layer norms without biases, with weights of each head's own (Command R+, StableLM 2 12B)
 };
 
 struct AttentionConfig {
@@ -33,6 +36,7 @@ struct AttentionConfig {
   double norm_weight_offset = 0;
   float scale = 1.0f;            // of the scores
   float soft_cap = 0;            // of the scores; 0: none
+  float qkv_limit = 0;           // that queries, keys and values are cut off at, behind norms of all heads; 0: none
   int32_t window = 0;            // 0: sees every earlier position
   bool both_ways = false;        // no causal mask; of a window then as many positions behind as before
   bool sinks = false;            // each head has a score that joins the softmax and has no value
@@ -40,6 +44,9 @@ struct AttentionConfig {
   bool keys_are_values = false;  // values are what keys are before their norm: there is no v_proj
   bool output_gate = false;      // q_proj has of each head its query, then a gate, whose sigmoid its output is taken by
   bool stores = true;            // false: reads what another layer has stored; there are neither k_proj nor v_proj
+  // One projection has of each group of heads that share keys its queries, its keys, its values; else all queries come
+  // first, then all keys, then all values. REQUIRES: it is named by the family.
+  bool grouped_rows = false;
   const char* query_norm_name = "q_norm";
   const char* key_norm_name = "k_norm";
   const char* output_name = "o_proj";
@@ -86,6 +93,7 @@ class Attention final : public SelfAttention {
  public:
   Attention() = default;
   // Parameters "<prefix>.{q,k,v}_proj", "<prefix>.<output_name>", "<prefix>.<{query,key}_norm_name>", "<prefix>.sinks".
+  // Of QkNorm::kLayerOfHead "<name>.weight" [heads, head_dim], or "<name>.norms.<head>.weight" each.
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config);
   // Projections by names of the family's own.
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,
@@ -123,6 +131,10 @@ class Attention final : public SelfAttention {
   int64_t gate_size() const { return config_.output_gate ? int64_t{config_.num_heads} * config_.head_dim : 0; }
   // Queries alone, as attention reads them, of a layer that stores nothing.
   void prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const;
+  void make_norms(Loader& loader, const std::string& prefix, const AttentionConfig& whole, const HeadShare& share);
+  void norm_each_head(const StepContext& step, const RmsNorm& norm, const ops::View& heads) const;
+  // Layer norms of the heads of queries and keys, which lie beside each other.
+  void norm_heads(const StepContext& step, const ops::View& heads) const;
   // Norms over all heads of a token, of which other ranks have some: all are gathered, normed, and the own ones kept.
   void norm_projection(const StepContext& step, const RmsNorm& norm, const std::vector<comm::ColumnRange>& columns,
                        const ops::View& own) const;
@@ -134,6 +146,7 @@ class Attention final : public SelfAttention {
   std::vector<comm::ColumnRange> key_columns_;
   RmsNorm query_norm_;
   RmsNorm key_norm_;
+  Parameter head_weights_;  // of QkNorm::kLayerOfHead: of queries, then of keys, [heads, head_dim]; or empty
   Parameter value_weight_;  // ones, [head_dim], or empty
   Parameter sinks_;         // [num_heads] or empty
 };

@@ -13,10 +13,12 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {
-    {"mlp.", "gate"},          {"block_sparse_moe.", "gate"}, {"mlp.", "router"}, {"block_sparse_moe.", "router.layer"},
-    {"feed_forward.", "gate"}, {"", "router.proj"},           {"mixer.", "gate"}};
-constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
+constexpr BlockName kBlocks[] = {{"mlp.", "gate"},           {"block_sparse_moe.", "gate"},
+                                 {"mlp.", "router"},         {"block_sparse_moe.", "router.layer"},
+                                 {"feed_forward.", "gate"},  {"", "router.proj"},
+                                 {"mixer.", "gate"},         {"mlp.", "gate.wg"},
+                                 {"feed_forward.", "router"}};
+constexpr std::array<std::string_view, 3> kSharedExperts = {"shared_expert", "shared_experts", "shared_mlp"};
 // Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
 constexpr std::array<std::string_view, 4> kCorrectionBiasesOfBlocks = {
@@ -151,6 +153,50 @@ void MoeBlock::activate(const StepContext& step, const ops::ConstView& in, const
                            .out = out});
 }
 
+void MoeBlock::hand_out(const StepContext& step, const ops::ConstView& x, const Routes& routes,
+                        const ops::View& rows) const {
+  const Mirrored<int32_t> tokens = ops::made_on_device(step.backend, routes.tokens);
+  if (!options_.moe.weighs_inputs) {
+    return step(ops::GatherRowsArgs{
+        .in = x.floats(), .size = x.num_columns, .rows = tokens, .num_rows = rows.num_rows, .out = rows.floats()});
+  }
+  // A token has one row, so that its weight is found as its numbers are.
+  float* weights = step.workspace.take(rows.num_rows);
+  step(ops::GatherRowsArgs{.in = routes.weights, .size = 1, .rows = tokens, .num_rows = rows.num_rows, .out = weights});
+  step(ops::MoeCombineArgs{.experts = x.floats(),
+                           .rows = routes.tokens,
+                           .weights = weights,
+                           .experts_per_token = 1,
+                           .num_tokens = rows.num_rows,
+                           .size = rows.num_columns,
+                           .out = rows.floats()});
+}
+
+void MoeBlock::gather(const StepContext& step, const Routes& routes, const ops::View& rows,
+                      const ops::View& shared_gate, const ops::View& out) const {
+  if (options_.moe.weighs_inputs) {
+    // Those of experts that other ranks have were given nothing, and are that still.
+    const ops::View own = step.workspace.take(out.num_rows, out.num_columns);
+    step(ops::GatherRowsArgs{.in = rows.floats(),
+                             .size = rows.num_columns,
+                             .rows = ops::made_on_device(step.backend, routes.rows),
+                             .num_rows = out.num_rows,
+                             .out = shared_ == nullptr ? out.floats() : own.floats()});
+    if (shared_ == nullptr) return;
+    return step(ops::AddArgs{
+        .hidden = out.floats(), .delta = own.floats(), .num_tokens = out.num_rows, .size = out.num_columns});
+  }
+  step(ops::MoeCombineArgs{.experts = rows.floats(),
+                           .rows = routes.rows,
+                           .weights = routes.weights,
+                           .experts_per_token = options_.moe.experts_per_token,
+                           .shared = shared_ == nullptr ? nullptr : out.floats(),
+                           .shared_gate = shared_gate.floats(),
+                           .num_tokens = out.num_rows,
+                           .size = out.num_columns,
+                           .out = out.floats()});
+}
+
 void MoeBlock::run(const StepContext& step, const ops::ConstView& for_router, const ops::ConstView& x,
                    const ops::View& out) const {
   const MoeConfig& moe = options_.moe;
@@ -168,21 +214,12 @@ void MoeBlock::run(const StepContext& step, const ops::ConstView& for_router, co
   const ops::View activated = step.workspace.take(pairs, moe.intermediate_size);
   const Mirrored<int32_t> tokens = ops::made_on_device(step.backend, routes.tokens);
   const StepContext experts = step.of_rows({RowTokens::Kind::kGathered, tokens});
-  step(ops::GatherRowsArgs{
-      .in = x.floats(), .size = x.num_columns, .rows = tokens, .num_rows = pairs, .out = rows.floats()});
+  hand_out(step, x, routes, rows);
   gate_and_up_(experts, rows, routes.offsets, gate_up);
   activate(step, gate_up, activated);
   // Rows of experts that other ranks have are the tokens' still, and weigh nothing.
   down_(experts, activated, routes.offsets, rows);
-  step(ops::MoeCombineArgs{.experts = rows.floats(),
-                           .rows = routes.rows,
-                           .weights = routes.weights,
-                           .experts_per_token = moe.experts_per_token,
-                           .shared = shared_ == nullptr ? nullptr : out.floats(),
-                           .shared_gate = shared_gate.floats(),
-                           .num_tokens = out.num_rows,
-                           .size = out.num_columns,
-                           .out = out.floats()});
+  gather(step, routes, rows, shared_gate, out);
   Linear::sum(step, out);
   step.workspace.rewind(mark);
 }

@@ -45,6 +45,11 @@ class MoeBlock final : public FeedForward {
     int32_t* offsets;
   };
   Routes route(const StepContext& step, const ops::ConstView& x) const;
+  // rows: the experts' inputs, one for each pair of token and expert.
+  void hand_out(const StepContext& step, const ops::ConstView& x, const Routes& routes, const ops::View& rows) const;
+  // out, which has what the shared expert gives: with what the experts give, `rows`.
+  void gather(const StepContext& step, const Routes& routes, const ops::View& rows, const ops::View& shared_gate,
+              const ops::View& out) const;
   void activate(const StepContext& step, const ops::ConstView& in, const ops::View& out) const;
 
   MoeOptions options_;

@@ -63,11 +63,15 @@ class LayerNorm {
  public:
   LayerNorm() = default;
   // Parameters "<prefix>.{weight,bias}" [size], or neither; "{gamma,beta}" in files from before they were called so.
-  LayerNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, bool has_parameters = true)
+  // weight_offset is added to the weight.
+  LayerNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, bool has_parameters = true,
+            double weight_offset = 0)
       : size_(size), eps_(static_cast<float>(eps)) {
     if (!has_parameters) return;
     const bool older = loader.has(prefix + ".gamma") && !loader.has(prefix + ".weight");
-    weight_ = {loader, loader.vector(prefix + (older ? ".gamma" : ".weight"), size)};
+    std::vector<float> weight = loader.vector(prefix + (older ? ".gamma" : ".weight"), size);
+    for (float& value : weight) value += static_cast<float>(weight_offset);
+    weight_ = {loader, weight};
     bias_ = {loader, loader.vector(prefix + (older ? ".beta" : ".bias"), size)};
   }
 
@@ -110,19 +114,21 @@ class LayerNorm {
   Parameter bias_;
 };
 
-enum class NormKind { kRms, kLayer, kLayerWithoutBias };
+enum class NormKind { kRms, kLayer, kLayerWithoutBias, kLayerWithoutParameters };
 
 // Of the residual stream, of the kind that a family has.
 class StreamNorm {
  public:
   StreamNorm() = default;
-  // weight_offset: RMS norms' alone.
+  // weight_offset: of RMS norms, and layer norms with a bias.
   StreamNorm(NormKind kind, Loader& loader, const std::string& prefix, int64_t size, double eps,
              double weight_offset = 0) {
     if (kind == NormKind::kRms) {
       rms_ = {loader, prefix, size, eps, weight_offset};
     } else if (kind == NormKind::kLayer) {
-      layer_ = {loader, prefix, size, eps};
+      layer_ = {loader, prefix, size, eps, /*has_parameters=*/true, weight_offset};
+    } else if (kind == NormKind::kLayerWithoutParameters) {
+      layer_ = {loader, prefix, size, eps, /*has_parameters=*/false};
     } else {
       layer_ = LayerNorm::without_bias(loader, prefix, size, eps);
     }

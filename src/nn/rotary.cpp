@@ -180,13 +180,24 @@ Rotary::Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, co
   long_table_ = {loader, rotary_frequencies(rope, /*long_sequence=*/true), scale, num_positions};
 }
 
+void Rotary::grow_queries(Loader& loader, const QueryGrowth& growth, int32_t head_dim, int64_t num_positions) {
+  grown_dim_ = head_dim;
+  grown_positions_ = num_positions;
+  const std::vector<double> no_angles(static_cast<size_t>(head_dim / 2));
+  query_table_ = {loader, no_angles, 1, num_positions, growth};
+}
+
+const float* Rotary::rows_of(const RotaryTable& table, const Batch& batch, int64_t begin, int64_t end) {
+  // Where the numbers are a recorded step's, they are not the host's, nor is the table.
+  const int32_t* positions = batch.positions.host;
+  if (positions == nullptr || begin == end) return table.rows(0);
+  return table.rows(*std::max_element(positions + begin, positions + end) + int64_t{1});
+}
+
 template <typename Body>
 void Rotary::for_tables(const Batch& batch, const Body& body) const {
-  // Where the numbers are a recorded step's, they are not the host's, nor is the table.
   const auto rows = [&](const RotaryTable& table, int64_t begin, int64_t end) {
-    const int32_t* positions = batch.positions.host;
-    if (positions == nullptr || begin == end) return table.rows(0);
-    return table.rows(*std::max_element(positions + begin, positions + end) + int64_t{1});
+    return rows_of(table, batch, begin, end);
   };
   if (!has_long_table_) return body(rows(table_, 0, batch.num_tokens), 0, batch.num_tokens);
   const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths.host;
@@ -218,7 +229,24 @@ void Rotary::operator()(const StepContext& step, const ops::View& heads, int32_t
   });
 }
 
+void Rotary::multiply_queries(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
+  step(ops::RopeArgs{.heads = args.heads,
+                     .token_stride = args.token_stride,
+                     .num_tokens = args.num_tokens,
+                     .num_heads = args.num_heads,
+                     .head_dim = grown_dim_,
+                     .rotary_dim = grown_dim_,
+                     .positions = step.batch.positions,
+                     .table = rows_of(query_table_, step.batch, 0, args.num_tokens),
+                     .table_positions = grown_positions_});
+}
+
 void Rotary::prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
+  rotate_and_store(step, args);
+  if (grown_dim_ > 0) multiply_queries(step, args);
+}
+
+void Rotary::rotate_and_store(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
   if (rotary_dim_ == 0) return step(args);
   for_tables(step.batch, [&](const float* table, int64_t begin, int64_t end) {
     ops::PrepareHeadsArgs run = args;

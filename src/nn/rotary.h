@@ -33,6 +33,9 @@ class Rotary {
   // rotated by its position and its prompt's length alone, whenever it is computed, again or in pieces.
   Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
+  // Queries that prepare_heads() is given of heads of this size are multiplied, too, behind what rotates them.
+  void grow_queries(Loader& loader, const QueryGrowth& growth, int32_t head_dim, int64_t num_positions);
+
   // heads: [num_tokens, num_heads * head_dim] of the batch, rotated in place; of the last head what rotates is enough.
   void operator()(const StepContext& step, const ops::View& heads, int32_t num_heads, int32_t head_dim) const;
 
@@ -40,6 +43,9 @@ class Rotary {
   void prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
 
  private:
+  void rotate_and_store(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
+  void multiply_queries(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
+  static const float* rows_of(const RotaryTable& table, const Batch& batch, int64_t begin, int64_t end);
   // body(rows, begin, end) of every run of tokens with the rows of the table that rotates them.
   template <typename Body>
   void for_tables(const Batch& batch, const Body& body) const;
@@ -51,6 +57,10 @@ class Rotary {
   int64_t trained_length_ = 0;  // longrope: what goes beyond it uses long_table_
   RotaryTable table_;
   RotaryTable long_table_;
+  // A rotation by no angle of all of a head, by cosines that grow; or none.
+  RotaryTable query_table_;
+  int32_t grown_dim_ = 0;
+  int64_t grown_positions_ = 0;
 };
 
 }  // namespace quire::nn

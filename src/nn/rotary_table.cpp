@@ -10,8 +10,18 @@ constexpr int64_t kRowsAtOnce = 256;  // half a millisecond of work for heads of
 
 }  // namespace
 
-RotaryTable::RotaryTable(Loader& loader, const std::vector<double>& frequencies, double scale, int64_t num_positions)
-    : frequencies_(frequencies.begin(), frequencies.end()), scale_(scale), num_positions_(num_positions) {
+double query_factor(const QueryGrowth& growth, int64_t position) {
+  if (growth.strength == 0) return 1;
+  const auto distance = static_cast<double>(position + growth.shift);
+  return 1 + growth.strength * std::log1p(std::floor(distance / growth.period));
+}
+
+RotaryTable::RotaryTable(Loader& loader, const std::vector<double>& frequencies, double scale, int64_t num_positions,
+                         const QueryGrowth& growth)
+    : frequencies_(frequencies.begin(), frequencies.end()),
+      scale_(scale),
+      growth_(growth),
+      num_positions_(num_positions) {
   const int64_t size = num_positions * 2 * static_cast<int64_t>(frequencies.size());
   const auto hold = [&]() -> std::vector<float> {
     ops::Backend& backend = loader.backend();
@@ -43,11 +53,12 @@ const float* RotaryTable::rows(int64_t end) const {
 void RotaryTable::make(int64_t first, int64_t end, float* rows) const {
   const size_t half = frequencies_.size();
   for (int64_t position = first; position < end; ++position, rows += 2 * half) {
+    const double scale = scale_ * query_factor(growth_, position);
     for (size_t i = 0; i < half; ++i) {
       // Angles as the reference computes them: frequency and product rounded to float32.
       const double angle = static_cast<float>(position) * frequencies_[i];
-      rows[i] = static_cast<float>(std::cos(angle) * scale_);
-      rows[half + i] = static_cast<float>(std::sin(angle) * scale_);
+      rows[i] = static_cast<float>(std::cos(angle) * scale);
+      rows[half + i] = static_cast<float>(std::sin(angle) * scale);
     }
   }
 }

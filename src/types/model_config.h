@@ -43,6 +43,15 @@ struct RopeConfig {
   double turning_share = 1;  // proportional: of the pairs, the first; the others stand still
 };
 
+// Queries of far positions are multiplied by 1 + strength * ln(1 + floor((position + shift) / period)), so that
+// attention over many tokens is as sharp as over few (Nakanishi, 2025).
+struct QueryGrowth {
+  double strength = 0;  // 0: they are not
+  double period = 1;
+  int64_t shift = 0;
+  bool of_unrotated = false;  // of the layers alone that do not rotate
+};
+
 // What OPT alone says of itself.
 struct OptConfig {
   int64_t embedding_size = 0;  // of a token's row, projected to hidden_size where that is another
@@ -175,6 +184,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool norms_heads = false;            // of queries and keys, in families where that is a choice
   bool parallel_blocks = false;        // of a layer, in families where that is a choice
+  bool own_mlp_norm = false;           // of parallel blocks, in families where that is a choice
   double norm_weight_offset = 0;       // added to the stored weights of RMS norms: 1 where they are stored around 0
   bool attention_bias = false;         // of the q, k and v projections
   bool attention_output_bias = false;  // of the projection after them
@@ -182,6 +192,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   double attention_scale = 1;     // of the scores
   double attention_soft_cap = 0;  // of the scores; 0: none
+  double qkv_limit = 0;           // that queries, keys and values are cut off at; 0: none
   double embedding_scale = 1;
   double residual_scale = 1;   // of what a block adds to the stream
   double logits_scale = 1;     // multiplies
@@ -191,7 +202,10 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   std::vector<bool> unrotated_layers;     // [num_layers]: whose queries and keys have no positions. Empty: none
-  std::vector<bool> recurrent_layers;     // [num_layers]: that have a state. Empty: none
+  QueryGrowth query_growth;
+  // Of a projection of queries, keys and values in one: nn::AttentionConfig::grouped_rows.
+  bool grouped_qkv = false;
+  std::vector<bool> recurrent_layers;  // [num_layers]: that have a state. Empty: none
   // [num_layers]: that have attention. Empty: those that have no state. All else: what has neither is feed-forward
   // alone.
   std::vector<bool> attention_layers;

@@ -29,6 +29,8 @@ struct MoeConfig {
   double sum_offset = 1e-20;     // added to the sum by which they are divided
   double scale = 1.0;            // of the weights, after that
   bool expert_scales = false;    // and one of each expert's
+  // Weights are multiplied into what experts are given, not into what they give. REQUIRES: experts_per_token is 1.
+  bool weighs_inputs = false;
   int32_t num_groups = 1;        // of neighbouring experts
   int32_t groups_per_token = 1;  // that take part
   GroupScore group_score = GroupScore::kBest;

@@ -27,7 +27,8 @@ GgufWriter small_model(const std::string& name) {
   writer.string("general.architecture", name);
   writer.u32(name + ".block_count", 2).u32(name + ".context_length", 128).u32(name + ".embedding_length", 32);
   writer.u32(name + ".feed_forward_length", 64).u32(name + ".attention.head_count", 4).u32(name + ".vocab_size", 4);
-  const bool is_rms = name != "gpt2" && name != "cohere2" && name != "stablelm";
+  const bool is_rms =
+      name != "gpt2" && name != "cohere2" && name != "stablelm" && name != "falcon" && name != "gptneox";
   writer.f32(name + (is_rms ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"), 0.25f);
   if (name == "gpt-oss" || name.starts_with("qwen2moe") || name.starts_with("qwen3moe") || name == "deepseek2") {
     writer.u32(name + ".expert_count", 4).u32(name + ".expert_used_count", 2);
@@ -369,7 +370,65 @@ TEST(GgufConfig, OfStableLmHasBlocksSideBySideWhereThereIsNoNormBetweenThem) {
   writer.tensor("blk.0.ffn_norm.weight", {32}, 0, std::string(128, 'x'));
   EXPECT_FALSE(expect_config(writer).parallel_blocks);
   writer.tensor("blk.0.attn_q_norm.weight", {8, 4}, 0, std::string(128, 'x'));
-  EXPECT_THAT(read_gguf(writer).status().message(), HasSubstr("norms of queries and keys"));
+  EXPECT_TRUE(expect_config(writer).norms_heads);
+}
+
+GgufWriter llama4(uint32_t num_experts, uint32_t experts_per_token) {
+  GgufWriter writer;
+  writer.string("general.architecture", "llama4");
+  writer.u32("llama4.block_count", 5).u32("llama4.context_length", 1 << 20).u32("llama4.embedding_length", 32);
+  writer.u32("llama4.feed_forward_length", 64).u32("llama4.attention.head_count", 4).u32("llama4.vocab_size", 4);
+  writer.f32("llama4.attention.layer_norm_rms_epsilon", 0.25f).u32("llama4.interleave_moe_layer_step", 2);
+  writer.u32("llama4.expert_count", num_experts).u32("llama4.expert_used_count", experts_per_token);
+  writer.u32("llama4.expert_feed_forward_length", 48);
+  return writer;
+}
+
+TEST(GgufConfig, OfLlama4HasChunksAndScaledQueriesThatNoKeySays) {
+  const ModelConfig config = expect_config(llama4(16, 1));
+  EXPECT_EQ(config.max_position, 8192);
+  EXPECT_THAT(config.unrotated_layers, ElementsAre(false, false, false, true, false));
+  EXPECT_THAT(config.moe.sparse_layers, ElementsAre(false, true, false, true, false));
+  EXPECT_EQ(config.moe.shared_intermediate_size, 48);
+  EXPECT_EQ(config.intermediate_size, 64);
+  EXPECT_TRUE(config.norms_heads);
+  EXPECT_EQ(config.query_growth.strength, 0.1);
+  EXPECT_FALSE(expect_config(llama4(128, 1)).norms_heads);
+  EXPECT_THAT(read_gguf(llama4(16, 2)).status().message(), HasSubstr("llama4.expert_used_count"));
+  GgufWriter whole = llama4(16, 1);
+  EXPECT_THAT(read_gguf(whole.u32("llama4.attention.sliding_window", 0)).status().message(),
+              HasSubstr("llama4.attention.sliding_window"));
+}
+
+TEST(GgufConfig, OfFalconHasTwoNormsBeforeTheBlocksWhereThereIsASecond) {
+  GgufWriter writer = small_model("falcon");
+  writer.u32("falcon.attention.head_count_kv", 1);
+  EXPECT_TRUE(expect_config(writer).parallel_blocks);
+  EXPECT_FALSE(expect_config(writer).own_mlp_norm);
+  EXPECT_FALSE(expect_config(writer).grouped_qkv);
+  writer.tensor("blk.0.attn_norm_2.weight", {32}, 0, std::string(128, 'x'));
+  EXPECT_TRUE(expect_config(writer).own_mlp_norm);
+}
+
+TEST(GgufConfig, OfGptNeoxSaysWhetherBlocksStandSideBySide) {
+  GgufWriter writer = small_model("gptneox");
+  EXPECT_TRUE(expect_config(writer).parallel_blocks);
+  EXPECT_TRUE(expect_config(writer).tie_word_embeddings);
+  writer.boolean("gptneox.use_parallel_residual", false);
+  EXPECT_FALSE(expect_config(writer).parallel_blocks);
+  EXPECT_THAT(read_gguf(writer.u32("gptneox.attention.head_count_kv", 2)).status().message(),
+              HasSubstr("heads of keys"));
+}
+
+TEST(GgufConfig, OfHunYuanMoeHasASharedExpert) {
+  GgufWriter writer = small_model("hunyuan-moe");
+  writer.u32("hunyuan-moe.expert_count", 4).u32("hunyuan-moe.expert_used_count", 2);
+  writer.u32("hunyuan-moe.expert_feed_forward_length", 48);
+  EXPECT_THAT(read_gguf(writer).status().message(), HasSubstr("expert_shared_feed_forward_length"));
+  writer.u32("hunyuan-moe.expert_shared_feed_forward_length", 40);
+  const ModelConfig config = expect_config(writer);
+  EXPECT_EQ(config.moe.shared_intermediate_size, 40);
+  EXPECT_TRUE(config.moe.normalise);
 }
 
 TEST(GgufConfig, OfGlm4MoeCountsLayersOfFurtherTokensByThemselves) {

@@ -177,6 +177,19 @@ TEST_P(ElementwiseTest, AddAndScaleAgreeWithTheReference) {
   }
 }
 
+TEST_P(ElementwiseTest, ScaledValuesAreCutOffAtTheLimitAndNowhereElse) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  Random random(36);
+  for (const int64_t size : kSizes) {
+    const std::vector<float> before = random.normals(3 * size, 20.0f);
+    std::vector<float> values = before;
+    (*backend)(ScaleArgs{.values = values.data(), .scale = 0.5f, .limit = 4.0f, .num_rows = 3, .size = size});
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], std::clamp(before[i] * 0.5f, -4.0f, 4.0f)) << "size " << size << ", number " << i;
+    }
+  }
+}
+
 // Far below the cap a value stays what it is, to its last digits.
 TEST_P(ElementwiseTest, SoftCapIsWithinAFewUlpNearZeroAndNeverPassed) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());

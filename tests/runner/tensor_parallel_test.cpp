@@ -137,6 +137,20 @@ const std::string kFamilies[] = {"llama",
                                  "stablelm_parallel",
                                  "phi",
                                  "cohere",
+                                 "cohere_plus",
+                                 "exaone_moe",
+                                 "stablelm_12b",
+                                 "hunyuan_v1_dense",
+                                 "hunyuan_v1_moe",
+                                 "llama4",
+                                 "arcee",
+                                 "nemotron",
+                                 "olmo",
+                                 "gpt_neox",
+                                 "gpt_neox_serial",
+                                 "falcon",
+                                 "falcon_new",
+                                 "gpt_bigcode",
                                  "cohere2"};
 
 std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int>>& test) {
@@ -172,7 +186,7 @@ TEST_P(ExpertParallel, EveryRunHasTheSameBitsHoweverThePromptIsCut) {
 // Tensors of each expert, stacks with a bias and rows in turns, scales beside; experts dealt out evenly or not.
 INSTANTIATE_TEST_SUITE_P(Mixtures, ExpertParallel,
                          testing::Combine(testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
-                                                          "deepseek_v3", "gpt_oss"),
+                                                          "deepseek_v3", "gpt_oss", "llama4"),
                                           testing::Values(2, 3, 4)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(MixtureOfScaledBlocks, ExpertParallel,

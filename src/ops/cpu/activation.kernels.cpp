@@ -84,10 +84,17 @@ void add(float* hidden, const float* delta, float delta_scale, int64_t size) {
   for (; i < size; ++i) hidden[i] = fma(delta[i], delta_scale, hidden[i]);
 }
 
-void scale(float* values, float factor, float soft_cap, int64_t size) {
+void scale(float* values, float factor, float soft_cap, float limit, int64_t size) {
+  // NaN stays NaN in the comparisons.
+  const FW most = broadcast_wide(limit);
   const auto scaled = [&](FW v) {
     v *= factor;
-    return soft_cap > 0 ? capped(v, soft_cap) : v;
+    if (soft_cap > 0) v = capped(v, soft_cap);
+    if (limit > 0) {
+      v = v > most ? most : v;
+      v = v < -most ? -most : v;
+    }
+    return v;
   };
   int64_t i = 0;
   for (; i + kWide <= size; i += kWide) store_wide(values + i, scaled(load_wide(values + i)));

@@ -242,7 +242,7 @@ void AttentionSchedule::scale_queries(const PagedAttentionArgs& args, const Item
     const float* from = args.queries + (item.first_token + t) * args.query_stride + int64_t{item.first_head} * head_dim;
     float* to = queries + t * row_floats;
     std::memcpy(to, from, static_cast<size_t>(row_floats) * sizeof(float));
-    kernels_.scale(to, args.scale, 0, row_floats);
+    kernels_.scale(to, args.scale, /*soft_cap=*/0, /*limit=*/0, row_floats);
   }
 }
 

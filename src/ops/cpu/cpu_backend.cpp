@@ -128,7 +128,7 @@ class CpuBackend final : public Backend {
 
   void run(const ScaleArgs& args) override {
     for_each_row(args.num_rows, args.size, [&](int64_t row) {
-      kernels_.scale(args.values + row * args.size, args.scale, args.soft_cap, args.size);
+      kernels_.scale(args.values + row * args.size, args.scale, args.soft_cap, args.limit, args.size);
     });
   }
 

@@ -29,7 +29,7 @@ void layer_norm(float* hidden, const float* delta, const float* weight, const fl
 void rope(float* head, int32_t rotary_dim, bool interleaved, const float* cosines, const float* sines);
 void activate(Activation function, const float* in, const float* up, int64_t size, float* out);
 void add(float* hidden, const float* delta, float delta_scale, int64_t size);
-void scale(float* values, float factor, float soft_cap, int64_t size);
+void scale(float* values, float factor, float soft_cap, float limit, int64_t size);
 void convolve(const ConvRun& run);
 void recurrence(const RecurrenceRun& run);
 void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);

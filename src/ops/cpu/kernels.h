@@ -250,7 +250,7 @@ struct Kernels {
   void (*activate)(Activation function, const float* in, const float* up, int64_t size, float* out);
   void (*add)(float* hidden, const float* delta, float delta_scale, int64_t size);
   // See ops/scale.h.
-  void (*scale)(float* values, float factor, float soft_cap, int64_t size);
+  void (*scale)(float* values, float factor, float soft_cap, float limit, int64_t size);
   void (*convolve)(const ConvRun& run);
   void (*recurrence)(const RecurrenceRun& run);
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);

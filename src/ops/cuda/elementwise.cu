@@ -119,8 +119,10 @@ __global__ void add_kernel(AddArgs args) {
 __global__ void scale_kernel(ScaleArgs args) {
   begin_kernel();
   for_numbers(1, args.num_rows * args.size, [&](int64_t, int64_t i) {
-    const float value = args.scale * args.values[i];
-    args.values[i] = args.soft_cap > 0 ? args.soft_cap * tanhf(value / args.soft_cap) : value;
+    float value = args.scale * args.values[i];
+    if (args.soft_cap > 0) value = args.soft_cap * tanhf(value / args.soft_cap);
+    // NaN stays NaN in the comparison.
+    args.values[i] = args.limit > 0 && fabsf(value) > args.limit ? copysignf(args.limit, value) : value;
   });
 }
 

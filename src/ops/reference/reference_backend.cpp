@@ -161,8 +161,12 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const ScaleArgs& args) override {
-    for (int64_t i = 0; i < args.num_rows * args.size; ++i)
-      args.values[i] = static_cast<float>(capped(static_cast<double>(args.values[i]) * args.scale, args.soft_cap));
+    for (int64_t i = 0; i < args.num_rows * args.size; ++i) {
+      const double value = capped(static_cast<double>(args.values[i]) * args.scale, args.soft_cap);
+      const double limit = args.limit;
+      const bool is_cut = args.limit > 0 && std::abs(value) > limit;
+      args.values[i] = static_cast<float>(is_cut ? std::copysign(limit, value) : value);
+    }
   }
 
   // A number in a format is decoded once and not for every product: that, not the sums, would take most of the time.
