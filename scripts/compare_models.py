@@ -28,6 +28,8 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
+# Which the automatic class does not know.
+transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["mistral4"] = "Mistral4ForCausalLM"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LENGTHS = (3, 20, 90, 150)  # of the prompts
 POSITIONS = 512
@@ -428,6 +430,20 @@ class Families:
                         "head_dim": self.one(16, 32, 64), "use_qk_norm": self.one(True, False),
                         "norm_topk_prob": self.one(True, False),
                         "rope_parameters": self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0))}
+
+    def mistral4(self):
+        found = self.deepseek() | {"norm_topk_prob": self.one(True, False), "rope_interleave": self.one(True, True, False)}
+        rotation = self.rotation(("yarn",)) | {"llama_4_scaling_beta": self.one(0.1, 0.1, 0.5)}
+        return found | {"rope_parameters": rotation | {"original_max_position_embeddings": self.one(16, 64, 128)}}
+
+    def afmoe(self):
+        found, moe = self.decoder(attention_bias=self.one(True, False), hidden_act="silu"), self.glm4_moe()
+        layers, experts = found["num_hidden_layers"], moe["n_routed_experts"]
+        found |= {"num_experts": experts, "num_experts_per_tok": self.up_to(min(experts, 4), 1), "num_shared_experts": self.one(1, 2),
+                  "moe_intermediate_size": self.one(16, 32), "num_dense_layers": self.up_to(layers), "route_scale": self.one(0.7, 1.0, 2.5),
+                  "mup_enabled": self.one(True, False), "sliding_window": self.one(4, 16, 33)}
+        return found | (self.maybe(1, layer_types=self.layer_types(layers)) if self.one(True, False) else
+                        {"global_attn_every_n_layers": self.one(2, 3, 4)})
 
     def solar_open(self):
         found = self.glm4_moe() | {"rope_parameters": self.rotation()}

@@ -33,6 +33,7 @@ ROUTED = {"moe_intermediate_size": 24, "n_routed_experts": 6, "num_experts_per_t
           "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True}
 WHOLE_HEADS = {"head_dim": 8}  # hidden_size / num_attention_heads, as the class has no key for it
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+GROWING = {**YARN, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.5}  # queries do
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 GEMMA4 = {"num_hidden_layers": 6, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "layer_types": WINDOWS * 2,
           "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
@@ -112,6 +113,12 @@ FAMILIES = {
     "gpt_bigcode": {"num_key_value_heads": None, "head_dim": None, "intermediate_size": None},
     "cohere2": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "attention_bias": True, "logit_scale": 0.5,
                 "rope_parameters": PLAIN},
+    "ministral3": {"sliding_window": None, "rope_parameters": {**GROWING, "factor": 8.0}},
+    "mistral4": {**{key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"}, "num_key_value_heads": 4, "head_dim": None,
+                 "q_lora_rank": 12, "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "first_k_dense_replace": 1,
+                 "rope_parameters": {**GROWING, "factor": 8.0}},
+    "afmoe": {**WHOLE_HEADS, "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "num_dense_layers": 1,
+              "moe_intermediate_size": 24, "route_scale": 1.5, "sliding_window": 9, "mup_enabled": True, "rope_parameters": PLAIN},
     "ministral": {"sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
     "glm4_moe": {**ROUTED, "use_qk_norm": True, "attention_bias": True, "num_mtp_layers": 0,
                  "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
@@ -139,12 +146,13 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
                  "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE",
-                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1", "exaone_moe": "EXAONE_MOE",
+                 "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1", "exaone_moe": "EXAONE_MOE", "ministral3": "MISTRAL3",
+                 "mistral4": "MISTRAL4", "afmoe": "AFMOE",
                  "cohere_plus": "COMMAND_R", "stablelm_12b": "STABLELM", "hunyuan_v1_dense": "HUNYUAN_DENSE",
                  "hunyuan_v1_moe": "HUNYUAN_MOE", "llama4_scout": "LLAMA4", "arcee": "ARCEE", "nemotron": "NEMOTRON", "olmo": "OLMO",
                  "gpt_neox": "GPTNEOX", "gpt_neox_serial": "GPTNEOX", "falcon": "FALCON", "falcon_new": "FALCON", "gpt_bigcode": "STARCODER"}
 HYBRIDS = {"qwen3_next", "qwen3_5", "qwen3_5_moe"}
-TURNED = {"smollm3", "granitemoe", "granitemoehybrid", "arcee", "olmo"}
+TURNED = {"smollm3", "ministral3", "granitemoe", "granitemoehybrid", "arcee", "olmo"}
 # Whose projections of queries, keys and values are one, each group's beside each other.
 GROUPED = {"gpt_neox", "gpt_neox_serial", "falcon", "falcon_new"}
 
@@ -237,16 +245,29 @@ def metadata(writer, config, family):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(full["factor"])
         writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
-    if family in ("olmo3", "exaone4", "exaone_moe", "starcoder2", "cohere2"):
+    if family in ("olmo3", "exaone4", "exaone_moe", "afmoe", "starcoder2", "cohere2"):
         writer.add_sliding_window(config.sliding_window)
     if family in ("olmo3", "exaone4", "exaone_moe", "cohere2"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     experts = {"olmoe": "num_experts", "ernie4_5_moe": "num_experts", "granitemoe": "num_local_experts", "granitemoehybrid": "num_local_experts",
-               "minimax_m2": "num_local_experts", "lfm2_moe": "num_experts", "exaone_moe": "num_experts"}.get(family, "n_routed_experts")
+               "minimax_m2": "num_local_experts", "lfm2_moe": "num_experts", "exaone_moe": "num_experts", "afmoe": "num_experts"}.get(family, "n_routed_experts")
     if hasattr(config, experts):
         writer.add_expert_count(getattr(config, experts))
         writer.add_expert_used_count(config.num_experts_per_tok)
-    if family in ("glm4_moe", "dots1", "exaone_moe"):
+    if family in ("ministral3", "mistral4"):
+        writer.add_attn_temperature_scale(full["llama_4_scaling_beta"])
+    if family == "afmoe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_count(config.num_shared_experts)
+        writer.add_expert_weights_scale(config.route_scale)
+        writer.add_expert_weights_norm(True)
+        writer.add_leading_dense_block_count(config.num_dense_layers)
+    if family == "mistral4":
+        writer.add_value_length(config.v_head_dim)
+        writer.add_rope_dimension_count(config.qk_rope_head_dim)
+        writer.add_kv_lora_rank(config.kv_lora_rank)
+        writer.add_q_lora_rank(config.q_lora_rank)
+    if family in ("glm4_moe", "dots1", "exaone_moe", "mistral4"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
         writer.add_expert_shared_count(config.num_shared_experts if family == "exaone_moe" else config.n_shared_experts)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
@@ -490,6 +511,8 @@ def converted(tensors, config, family):
             values = turned(values, config.num_key_value_heads)
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
+        if family == "mistral4" and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            name += ".weight"
         parts = name.split(".")
         if "experts" in parts and parts[parts.index("experts") + 1].isdigit():
             at = parts.index("experts")

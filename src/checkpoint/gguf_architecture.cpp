@@ -171,6 +171,21 @@ constexpr auto kLlama4LayerNames = std::to_array<GgufNameRule>({
     {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
     {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
 });
+constexpr auto kMistral4LayerNames = std::to_array<GgufNameRule>({
+    {"ffn_gate_up_exps", "mlp.experts.gate_up_proj"},
+});
+constexpr auto kAfmoeLayerNames = std::to_array<GgufNameRule>({
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_gate", "self_attn.gate_proj"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_mlp_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+    {"ffn_gate_inp", "mlp.router.gate"},
+    {"exp_probs_b", "mlp.expert_bias"},
+});
 constexpr auto kGptNeoxModelNames = std::to_array<GgufNameRule>({
     {"token_embd", "gpt_neox.embed_in"},
     {"output_norm", "gpt_neox.final_layer_norm"},
@@ -438,6 +453,18 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     mixture("ernie4_5-moe", "Ernie4_5_MoeForCausalLM"),
     mixture("minimax-m2", "MiniMaxM2ForCausalLM"),
     mixture("exaone-moe", "ExaoneMoeForCausalLM"),
+    {.name = "afmoe",
+     .model_class = "AfmoeForCausalLM",
+     .model_names = kLlamaModelNames,
+     .own_layer_names = kAfmoeLayerNames,
+     .layer_names = kDeepseekLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "mistral4",
+     .model_class = "Mistral4ForCausalLM",
+     .model_names = kLlamaModelNames,
+     .own_layer_names = kMistral4LayerNames,
+     .layer_names = kDeepseekLayerNames,
+     .layer_prefix = "model.layers."},
     {.name = "olmoe",
      .model_class = "OlmoeForCausalLM",
      .model_names = kLlamaModelNames,
@@ -535,6 +562,7 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("cohere2", "Cohere2ForCausalLM"),
     decoder("hunyuan-dense", "HunYuanDenseV1ForCausalLM", kHunyuanLayerNames),
     decoder("hunyuan-moe", "HunYuanMoEV1ForCausalLM", kHunyuanLayerNames),
+    decoder("mistral3", "Ministral3ForCausalLM"),
     decoder("llama4", "Llama4ForCausalLM", kLlama4LayerNames),
     decoder("arcee", "ArceeForCausalLM"),
     decoder("nemotron", "NemotronForCausalLM"),

@@ -267,6 +267,20 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
   return read_rope_numbers(entry, model, beside, original);
 }
 
+Status read_query_growth(const boost::json::object& config, ModelConfig& out) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const boost::json::value* rope = config.if_contains(key);
+    if (rope == nullptr || !rope->is_object()) continue;
+    const ConfigReader reader(rope->get_object());
+    QUIRE_ASSIGN_OR_RETURN(const double beta, reader.number_or("llama_4_scaling_beta", 0));
+    if (beta == 0) continue;
+    QUIRE_ASSIGN_OR_RETURN(const int64_t trained,
+                           reader.integer("original_max_position_embeddings", 1, kMostPositions));
+    out.query_growth = {.strength = beta, .period = static_cast<double>(trained)};
+  }
+  return {};
+}
+
 namespace {
 
 Result<RopeConfig> read_entry_of_layers(const boost::json::object& config, std::string_view type,

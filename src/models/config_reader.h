@@ -73,6 +73,9 @@ Result<RopeScaling> parse_rope_scaling(std::string_view type);
 // stated one may be either (Qwen3's card adds YaRN to a configuration that keeps its own, DeepSeek's has the product).
 int64_t scaled_context(const RopeConfig& rope, int64_t stated);
 
+// "llama_4_scaling_beta" of the rope, whose trained length is the period.
+Status read_query_growth(const boost::json::object& config, ModelConfig& out);
+
 // "rope_parameters" (or the older "rope_theta" and "rope_scaling"), rotary_dim included. REQUIRES: max_position and
 // head_dim of `model` are set.
 Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfig& model,

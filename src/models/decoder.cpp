@@ -26,6 +26,8 @@ nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfi
           .window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)],
           .both_ways = config.attends_both_ways,
           .sinks = shape.sinks,
+          .output_gate = shape.attention_gate != nullptr,
+          .gate_name = shape.attention_gate,
           .grouped_rows = config.grouped_qkv,
           .query_norm_name = shape.query_norm,
           .key_norm_name = shape.key_norm,

@@ -47,7 +47,8 @@ struct DecoderShape {
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
   const char* query_norm = "q_norm";
   const char* key_norm = "k_norm";
-  bool sinks = false;  // of attention
+  const char* attention_gate = nullptr;  // the projection of gates of attention's output; nullptr: there are none
+  bool sinks = false;                    // of attention
   // The feed-forward block of a layer, its parameters behind "<root>.<layers>.<i>.". nullptr:
   // "mlp.{gate,up,down}_proj".
   std::unique_ptr<nn::FeedForward> (*feed_forward)(nn::Loader& loader, const std::string& prefix,

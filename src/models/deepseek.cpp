@@ -49,6 +49,19 @@ constexpr DeepseekDefaults kGlm4Lite{
         {.num_experts = 64, .experts_per_token = 4, .size = 1536, .num_shared = 1, .first_sparse = 1, .scale = 1.8},
     .next_layers = 1};
 
+constexpr DeepseekDefaults kMistral4{
+    .max_position = 1048576,
+    .query_rank = 1024,
+    .nope_head_dim = 64,
+    .experts = {.num_experts = 128, .experts_per_token = 4, .size = 2048, .num_shared = 1},
+    .next_layers = 0};
+
+void set_mistral4(ModelConfig& out) {
+  out.architecture = "Mistral4ForCausalLM";
+  out.rope.interleaved = true;
+  out.moe.group_score = GroupScore::kSumOfBestTwo;
+}
+
 void set_v2(ModelConfig& out) {
   out.architecture = "DeepseekV2ForCausalLM";
   out.rope.interleaved = true;
@@ -180,6 +193,52 @@ Result<ModelConfig> read_glm4_moe_lite_config(const boost::json::object& config,
 
 namespace {
 
+// With what the reference's class takes where the rope and the latent are not told. The share of a head that rotates
+// repeats the sizes of its parts.
+Result<boost::json::object> complete_mistral4(const boost::json::object& config) {
+  boost::json::object complete = config;
+  const ConfigReader reader(config);
+  if (!reader.has("kv_lora_rank")) complete["kv_lora_rank"] = 256;
+  if (!reader.has("rope_parameters") && !reader.has("rope_scaling")) {
+    complete["rope_parameters"] = {
+        {"rope_type", "yarn"},        {"rope_theta", 1e4}, {"factor", 128.0},
+        {"mscale_all_dim", 1.0},      {"mscale", 1.0},     {"original_max_position_embeddings", 8192},
+        {"llama_4_scaling_beta", 0.1}};
+  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t nope,
+                         reader.integer_or("qk_nope_head_dim", kMistral4.nope_head_dim, 1, kMostHeadDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t rope, reader.integer_or("qk_rope_head_dim", 64, 2, kMostHeadDim));
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    boost::json::value* entry = complete.if_contains(key);
+    if (entry == nullptr || !entry->is_object()) continue;
+    const double own = static_cast<double>(rope) / static_cast<double>(nope + rope);
+    QUIRE_ASSIGN_OR_RETURN(const double share,
+                           ConfigReader(entry->get_object()).number_or("partial_rotary_factor", own));
+    if (std::abs(share - own) * static_cast<double>(nope + rope) >= 1) {
+      return invalid_argument("config: partial_rotary_factor is {}, expected {}: {} of {} numbers of a head", share,
+                              own, rope, nope + rope);
+    }
+    entry->get_object().erase("partial_rotary_factor");
+  }
+  return complete;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_mistral4_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(const boost::json::object complete, complete_mistral4(config));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(complete, generation, kMistral4));
+  set_mistral4(out);
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rope_interleave", true));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
+  QUIRE_RETURN_IF_ERROR(read_groups(reader, 1, 1, out.moe));
+  QUIRE_RETURN_IF_ERROR(read_query_growth(complete, out));
+  return out;
+}
+
+namespace {
+
 Result<int64_t> in_range(std::string_view what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return value;
   return invalid_argument("metadata: {} is {}, expected an integer from {} to {}", what, value, low, high);
@@ -248,6 +307,15 @@ Result<ModelConfig> read_deepseek_v3_gguf(const checkpoint::Checkpoint& checkpoi
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek_gguf(reader, kV3));
   set_v3(out);
   QUIRE_RETURN_IF_ERROR(read_gguf_groups(reader, out.moe));
+  return out;
+}
+
+Result<ModelConfig> read_mistral4_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek_gguf(reader, kMistral4));
+  set_mistral4(out);
+  QUIRE_RETURN_IF_ERROR(read_gguf_groups(reader, out.moe));
+  QUIRE_RETURN_IF_ERROR(read_gguf_query_growth(reader, out));
   return out;
 }
 

@@ -240,6 +240,16 @@ Result<RopeConfig> read_gguf_rope(const GgufReader& reader, const GgufDecoder& d
 
 }  // namespace
 
+Status read_gguf_query_growth(const GgufReader& reader, ModelConfig& out) {
+  QUIRE_ASSIGN_OR_RETURN(const double strength, reader.number_or("attention.temperature_scale", 0));
+  if (strength == 0) return {};
+  const std::string_view key = reader.has("attention.temperature_length") ? "attention.temperature_length"
+                                                                          : "rope.scaling.original_context_length";
+  QUIRE_ASSIGN_OR_RETURN(const int64_t period, reader.integer(key, 1, kMostPositions));
+  out.query_growth = {.strength = strength, .period = static_cast<double>(period)};
+  return {};
+}
+
 Status read_gguf_windows(const GgufReader& reader, int64_t pattern, ModelConfig& out) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> found, reader.window());

@@ -77,6 +77,9 @@ Result<ModelConfig> read_gguf_decoder(const GgufReader& reader, const GgufDecode
 // has no window.
 Status read_gguf_windows(const GgufReader& reader, int64_t pattern, ModelConfig& out);
 
+// "attention.temperature_scale", whose period is "attention.temperature_length" or the rope's trained length.
+Status read_gguf_query_growth(const GgufReader& reader, ModelConfig& out);
+
 // Tokens of the vocabulary: as the metadata says, else of the tokenizer's list, else of the table of embeddings.
 Result<int64_t> read_gguf_vocab_size(const GgufReader& reader);
 Status read_gguf_special_ids(const GgufReader& reader, ModelConfig& out);

@@ -3,6 +3,8 @@
 #include "checkpoint/text_quote.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/deepseek.h"
+#include "models/gguf_reader.h"
 
 namespace quire::models {
 
@@ -36,16 +38,16 @@ Result<ModelConfig> read_ministral3_config(const boost::json::object& config, co
   out.attention_bias = out.attention_output_bias = false;
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config));
   if (window) out.layer_windows.assign(static_cast<size_t>(out.num_layers), *window);
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const boost::json::value* rope = complete.if_contains(key);
-    if (rope == nullptr || !rope->is_object()) continue;
-    const ConfigReader reader(rope->get_object());
-    QUIRE_ASSIGN_OR_RETURN(const double beta, reader.number_or("llama_4_scaling_beta", 0));
-    if (beta == 0) continue;
-    QUIRE_ASSIGN_OR_RETURN(const int64_t trained,
-                           reader.integer("original_max_position_embeddings", 1, kMostPositions));
-    out.query_growth = {.strength = beta, .period = static_cast<double>(trained)};
-  }
+  QUIRE_RETURN_IF_ERROR(read_query_growth(complete, out));
+  return out;
+}
+
+// The converter of Mistral 3 and Ministral 3, whose text models are one architecture there.
+Result<ModelConfig> read_ministral3_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, {.interleaved = true}));
+  out.architecture = "Ministral3ForCausalLM";
+  QUIRE_RETURN_IF_ERROR(read_gguf_query_growth(reader, out));
   return out;
 }
 
@@ -54,12 +56,13 @@ Result<ModelConfig> read_mistral3_config(const boost::json::object& whole, const
   QUIRE_ASSIGN_OR_RETURN(const std::string type, ConfigReader(config).text_or("model_type", "mistral"));
   if (type == "mistral") return read_mistral_config(config, generation);
   if (type == "ministral3") return read_ministral3_config(config, generation);
-  return unimplemented("config: a text model of type {} is not supported yet; supported: mistral, ministral3",
+  if (type == "mistral4") return read_mistral4_config(config, generation);
+  return unimplemented("config: a text model of type {} is not supported yet; supported: mistral, ministral3, mistral4",
                        checkpoint::in_quotes(type));
 }
 
 Result<std::unique_ptr<Model>> build_mistral3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  DecoderShape shape;
+  DecoderShape shape = config.latent.kv_rank > 0 ? deepseek_shape() : DecoderShape{};
   find_text_model(loader, shape);
   return build_decoder(shape, config, num_positions, loader);
 }

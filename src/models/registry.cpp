@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
+#include "models/afmoe.h"
 #include "models/arcee.h"
 #include "models/bamba.h"
 #include "models/bert.h"
@@ -80,6 +81,7 @@ struct Entry {
 };
 
 constexpr Entry kFamilies[] = {
+    {"AfmoeForCausalLM", kAfmoeFamily},
     {"ArceeForCausalLM", kArceeFamily},
     {"BambaForCausalLM", kBambaFamily},
     {"BertForMaskedLM", kBertFamily},
@@ -132,6 +134,7 @@ constexpr Entry kFamilies[] = {
     {"MinistralForCausalLM", kMistralFamily},
     {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},
+    {"Mistral4ForCausalLM", kMistral4Family},
     {"MistralForCausalLM", kMistralFamily},
     {"NemotronHForCausalLM", kNemotronHFamily},
     {"NemotronForCausalLM", kNemotronFamily},

@@ -15,8 +15,11 @@ int64_t kv_size(const AttentionConfig& config) {
 }
 
 std::vector<Linear::Part> projections(const std::string& prefix, const AttentionConfig& config) {
-  std::vector<Linear::Part> parts = {
-      {prefix + ".q_proj", query_size(config) * (config.output_gate ? 2 : 1), config.bias}};
+  std::vector<Linear::Part> parts;
+  const bool gates_apart = config.gate_name != nullptr;
+  if (gates_apart) parts.push_back({prefix + "." + config.gate_name, query_size(config)});
+  const int64_t gates = config.output_gate && !gates_apart ? query_size(config) : 0;
+  parts.push_back({prefix + ".q_proj", query_size(config) + gates, config.bias});
   if (config.stores) parts.push_back({prefix + ".k_proj", kv_size(config), config.bias});
   if (config.stores && !config.keys_are_values) parts.push_back({prefix + ".v_proj", kv_size(config), config.bias});
   return parts;
@@ -102,7 +105,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
     loader.add_load(rank, 2 * (theirs.heads.count + theirs.kv_heads.count) * config.head_dim * config.hidden_size);
   }
   if (!shard.is_whole()) take_share(loader, share, qkv);
-  if (config.output_gate) qkv[0].taken = gates_and_queries(share.heads, config.head_dim);
+  if (config.output_gate && config.gate_name == nullptr) qkv[0].taken = gates_and_queries(share.heads, config.head_dim);
   if (config.grouped_rows) qkv[0].taken = rows_of_groups(share, config);
   const int64_t dim = config.head_dim;
   qkv_ = {loader, std::move(qkv), config.hidden_size};
@@ -164,9 +167,11 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
                                    {queries + keys + own_keys.first, own_keys.count}};
   int64_t first = 0;
   for (Linear::Part& part : qkv) {
-    const int64_t count = config_.output_gate && first == 0 ? queries : part.rows;
+    const bool is_gates = config_.gate_name != nullptr && &part == &qkv.front();
+    const bool has_gates = config_.output_gate && config_.gate_name == nullptr && first == 0;
+    const int64_t count = has_gates ? queries : part.rows;
     part.taken = within(rows, {first, count});
-    first += count;
+    if (!is_gates) first += count;
   }
   if (first != queries + 2 * keys)
     loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
@@ -253,6 +258,7 @@ Attention::Projected Attention::project(const StepContext& step, const CacheLaye
   } else {
     rotary.prepare_heads(step, prepare);
   }
+  rotary.multiply_queries(step, projected.queries, config_.num_heads);
   if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
   return projected;
 }
@@ -271,6 +277,7 @@ void Attention::norm_each_head(const StepContext& step, const RmsNorm& norm, con
 void Attention::prepare_queries(const StepContext& step, const Rotary& rotary, const ops::View& queries) const {
   if (config_.qk_norm == QkNorm::kHead) norm_each_head(step, query_norm_, queries);
   rotary(step, queries, config_.num_heads, config_.head_dim);
+  rotary.multiply_queries(step, queries, config_.num_heads);
 }
 
 void Attention::attend(const StepContext& step, const Batch& asking, const CacheLayer& layer, const Rotary& rotary,

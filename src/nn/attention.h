@@ -34,16 +34,17 @@ struct AttentionConfig {
   QkNorm qk_norm = QkNorm::kNone;
   double norm_eps = 1e-6;
   double norm_weight_offset = 0;
-  float scale = 1.0f;            // of the scores
-  float soft_cap = 0;            // of the scores; 0: none
-  float qkv_limit = 0;           // that queries, keys and values are cut off at, behind norms of all heads; 0: none
-  int32_t window = 0;            // 0: sees every earlier position
-  bool both_ways = false;        // no causal mask; of a window then as many positions behind as before
-  bool sinks = false;            // each head has a score that joins the softmax and has no value
-  bool value_norm = false;       // RMS norms of the heads of values, without weights
-  bool keys_are_values = false;  // values are what keys are before their norm: there is no v_proj
-  bool output_gate = false;      // q_proj has of each head its query, then a gate, whose sigmoid its output is taken by
-  bool stores = true;            // false: reads what another layer has stored; there are neither k_proj nor v_proj
+  float scale = 1.0f;               // of the scores
+  float soft_cap = 0;               // of the scores; 0: none
+  float qkv_limit = 0;              // that queries, keys and values are cut off at, behind norms of all heads; 0: none
+  int32_t window = 0;               // 0: sees every earlier position
+  bool both_ways = false;           // no causal mask; of a window then as many positions behind as before
+  bool sinks = false;               // each head has a score that joins the softmax and has no value
+  bool value_norm = false;          // RMS norms of the heads of values, without weights
+  bool keys_are_values = false;     // values are what keys are before their norm: there is no v_proj
+  bool output_gate = false;         // a gate's sigmoid takes each head's output: q_proj has its query, then its gate
+  const char* gate_name = nullptr;  // of a projection that has the gates alone, in place of q_proj's
+  bool stores = true;               // false: reads what another layer has stored; there are neither k_proj nor v_proj
   // One projection has of each group of heads that share keys its queries, its keys, its values; else all queries come
   // first, then all keys, then all values. REQUIRES: it is named by the family.
   bool grouped_rows = false;

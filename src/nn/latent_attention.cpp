@@ -139,6 +139,7 @@ ops::View LatentAttention::project_queries(const StepContext& step, const Rotary
                           .out = keys.strided_floats(),
                           .out_token_stride = keys.row_stride,
                           .out_head_stride = cached_dim()});
+  rotary.multiply_queries(step, latent, static_cast<int32_t>(heads));
   return latent;
 }
 

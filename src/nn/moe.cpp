@@ -13,11 +13,16 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {{"mlp.", "gate"},           {"block_sparse_moe.", "gate"},
-                                 {"mlp.", "router"},         {"block_sparse_moe.", "router.layer"},
-                                 {"feed_forward.", "gate"},  {"", "router.proj"},
-                                 {"mixer.", "gate"},         {"mlp.", "gate.wg"},
-                                 {"feed_forward.", "router"}};
+constexpr BlockName kBlocks[] = {{"mlp.", "gate"},
+                                 {"block_sparse_moe.", "gate"},
+                                 {"mlp.", "router"},
+                                 {"block_sparse_moe.", "router.layer"},
+                                 {"feed_forward.", "gate"},
+                                 {"", "router.proj"},
+                                 {"mixer.", "gate"},
+                                 {"mlp.", "gate.wg"},
+                                 {"feed_forward.", "router"},
+                                 {"mlp.", "router.gate"}};
 constexpr std::array<std::string_view, 3> kSharedExperts = {"shared_expert", "shared_experts", "shared_mlp"};
 // Of the router, or of the block.
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};

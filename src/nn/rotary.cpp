@@ -229,24 +229,20 @@ void Rotary::operator()(const StepContext& step, const ops::View& heads, int32_t
   });
 }
 
-void Rotary::multiply_queries(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
-  step(ops::RopeArgs{.heads = args.heads,
-                     .token_stride = args.token_stride,
-                     .num_tokens = args.num_tokens,
-                     .num_heads = args.num_heads,
+void Rotary::multiply_queries(const StepContext& step, const ops::View& heads, int32_t num_heads) const {
+  if (grown_dim_ == 0) return;
+  step(ops::RopeArgs{.heads = heads.strided_floats(),
+                     .token_stride = heads.row_stride,
+                     .num_tokens = heads.num_rows,
+                     .num_heads = num_heads,
                      .head_dim = grown_dim_,
                      .rotary_dim = grown_dim_,
                      .positions = step.batch.positions,
-                     .table = rows_of(query_table_, step.batch, 0, args.num_tokens),
+                     .table = rows_of(query_table_, step.batch, 0, heads.num_rows),
                      .table_positions = grown_positions_});
 }
 
 void Rotary::prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
-  rotate_and_store(step, args);
-  if (grown_dim_ > 0) multiply_queries(step, args);
-}
-
-void Rotary::rotate_and_store(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
   if (rotary_dim_ == 0) return step(args);
   for_tables(step.batch, [&](const float* table, int64_t begin, int64_t end) {
     ops::PrepareHeadsArgs run = args;

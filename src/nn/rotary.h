@@ -33,18 +33,19 @@ class Rotary {
   // rotated by its position and its prompt's length alone, whenever it is computed, again or in pieces.
   Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
-  // Queries that prepare_heads() is given of heads of this size are multiplied, too, behind what rotates them.
+  // What multiply_queries() does, to heads of this size; else nothing.
   void grow_queries(Loader& loader, const QueryGrowth& growth, int32_t head_dim, int64_t num_positions);
 
   // heads: [num_tokens, num_heads * head_dim] of the batch, rotated in place; of the last head what rotates is enough.
   void operator()(const StepContext& step, const ops::View& heads, int32_t num_heads, int32_t head_dim) const;
 
+  // Queries [num_tokens, num_heads * head_dim] of the batch, rotated, by what their positions say.
+  void multiply_queries(const StepContext& step, const ops::View& heads, int32_t num_heads) const;
+
   // Runs the op with its rotation filled in: args is of all the batch's tokens, without one.
   void prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
 
  private:
-  void rotate_and_store(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
-  void multiply_queries(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
   static const float* rows_of(const RotaryTable& table, const Batch& batch, int64_t begin, int64_t end);
   // body(rows, begin, end) of every run of tokens with the rows of the table that rotates them.
   template <typename Body>

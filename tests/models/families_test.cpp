@@ -498,8 +498,8 @@ TEST(Families, TheTextPartOfALargerMistralIsReadWhereItIsAMistral) {
   config["vocab_size"] = 7;
   EXPECT_EQ(read(config)->vocab_size, 512);
   EXPECT_TRUE(read(config)->layer_windows.empty());
-  config["text_config"].as_object()["model_type"] = "mistral4";
-  EXPECT_THAT(read(config).status().message(), HasSubstr("\"mistral4\""));
+  config["text_config"].as_object()["model_type"] = "mixtral";
+  EXPECT_THAT(read(config).status().message(), HasSubstr("\"mixtral\""));
 }
 
 TEST(Families, Ministral3sRopeIsStretchedWhereTheFileIsSilent) {

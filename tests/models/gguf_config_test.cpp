@@ -400,6 +400,18 @@ TEST(GgufConfig, OfLlama4HasChunksAndScaledQueriesThatNoKeySays) {
               HasSubstr("llama4.attention.sliding_window"));
 }
 
+TEST(GgufConfig, OfMistralThreeSaysWhetherQueriesGrow) {
+  GgufWriter writer = small_model("mistral3");
+  EXPECT_EQ(expect_config(writer).query_growth.strength, 0);
+  writer.f32("mistral3.attention.temperature_scale", 0.5f);
+  EXPECT_THAT(read_gguf(writer).status().message(), HasSubstr("mistral3.rope.scaling.original_context_length"));
+  writer.string("mistral3.rope.scaling.type", "yarn").f32("mistral3.rope.scaling.factor", 2.0f);
+  writer.u32("mistral3.rope.scaling.original_context_length", 64);
+  EXPECT_EQ(expect_config(writer).query_growth.strength, 0.5);
+  EXPECT_EQ(expect_config(writer).query_growth.period, 64);
+  EXPECT_TRUE(expect_config(writer).rope.interleaved);
+}
+
 TEST(GgufConfig, OfFalconHasTwoNormsBeforeTheBlocksWhereThereIsASecond) {
   GgufWriter writer = small_model("falcon");
   writer.u32("falcon.attention.head_count_kv", 1);

@@ -167,6 +167,52 @@ TEST(LaterFamilies, MinistralThreesQueriesGrowBehindTheTrainedLength) {
   EXPECT_EQ(read(config)->query_growth.strength, 0);
 }
 
+TEST(LaterFamilies, MistralFoursQueriesGrowAndItsRoutersAreSoftmaxes) {
+  boost::json::object config = small("Mistral4ForCausalLM");
+  const ModelConfig silent = read(config).value();
+  EXPECT_EQ(silent.latent.kv_rank, 256);
+  EXPECT_EQ(silent.latent.nope_head_dim, 64);
+  EXPECT_EQ(silent.rope.factor, 128);
+  EXPECT_EQ(silent.query_growth.period, 8192);
+  EXPECT_EQ(silent.moe.score, RouterScore::kSoftmax);
+  EXPECT_FALSE(silent.moe.correction_bias);
+  EXPECT_TRUE(silent.moe.normalise);
+  config["rope_parameters"] = {{"rope_type", "yarn"},
+                               {"rope_theta", 1e4},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 64},
+                               {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(read(config)->rope.rotary_dim, 64);
+  EXPECT_EQ(read(config)->query_growth.strength, 0);
+  config["rope_parameters"].as_object()["partial_rotary_factor"] = 0.25;
+  expect_refusal(config, StatusCode::kInvalidArgument, "partial_rotary_factor");
+  boost::json::object whole = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                               {"text_config", small("Mistral4ForCausalLM")}};
+  whole["text_config"].as_object()["model_type"] = "mistral4";
+  EXPECT_EQ(read(whole)->latent.kv_rank, 256);
+}
+
+TEST(LaterFamilies, TrinitysLayersWithoutAWindowSeeNoPositions) {
+  boost::json::object config = small("AfmoeForCausalLM");
+  const ModelConfig silent = read(config).value();
+  EXPECT_THAT(silent.layer_windows, ElementsAre(1024, 1024, 1024, 0));
+  EXPECT_THAT(silent.unrotated_layers, ElementsAre(false, false, false, true));
+  EXPECT_THAT(silent.moe.sparse_layers, ElementsAre(false, true, true, true));
+  EXPECT_EQ(silent.moe.shared_intermediate_size, 2 * 1408);
+  EXPECT_EQ(silent.embedding_scale, 1);
+  config["mup_enabled"] = true;
+  config["global_attn_every_n_layers"] = 2;
+  config["sliding_window"] = 16;
+  EXPECT_EQ(read(config)->embedding_scale, 8);
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(16, 0, 16, 0));
+  for (const auto& [key, value] : {std::pair<const char*, boost::json::value>("route_norm", false),
+                                   {"score_func", "softmax"},
+                                   {"sliding_window", nullptr},
+                                   {"global_attn_every_n_layers", 0}}) {
+    EXPECT_THAT(read_with("AfmoeForCausalLM", key, value).status().message(), HasSubstr(key));
+  }
+}
+
 boost::json::object falcon() {
   boost::json::object config = small("FalconForCausalLM");
   for (const char* key : {"intermediate_size", "num_key_value_heads", "head_dim"}) config.erase(key);
