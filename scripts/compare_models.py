@@ -366,6 +366,9 @@ class Families:
         found |= self.maybe(0.5, no_rope_layers=[self.one(0, 1) for _ in range(layers)])
         return found | self.maybe(0.5, no_rope_layer_interval=self.one(1, 2, 3))
 
+    def apertus(self):
+        return self.decoder(attention_bias=self.one(True, False), hidden_act=self.one("xielu", "xielu", "silu"), dtype="float32")
+
     def arcee(self):
         return self.decoder(attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
                             hidden_act=self.one("relu2", "relu2", "silu"))

@@ -102,6 +102,7 @@ FAMILIES = {
     "llama4": {"num_hidden_layers": 4, "intermediate_size": 24, "intermediate_size_mlp": 40, "num_local_experts": 6,
                "interleave_moe_layer_step": 2, "attention_chunk_size": 128, "floor_scale": 5, "attn_scale": 0.5, "rope_parameters": PLAIN},
     "llama4_scout": {"num_hidden_layers": 4, "intermediate_size": 24, "intermediate_size_mlp": 40, "num_local_experts": 6, "rope_parameters": PLAIN},
+    "apertus": {**WHOLE_HEADS, "dtype": "float32", "rope_parameters": PLAIN},
     "arcee": {**WHOLE_HEADS, "rope_parameters": PLAIN},
     "nemotron": {**WHOLE_HEADS, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
     "olmo": {**WHOLE_HEADS, "clip_qkv": 0.75, "rope_parameters": PLAIN},
@@ -147,7 +148,7 @@ ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4",
                  "stablelm_parallel": "STABLELM", "phi": "PHI2", "cohere": "COMMAND_R", "cohere2": "COHERE2",
                  "granitemoe": "GRANITE_MOE", "qwen3_next": "QWEN3NEXT", "qwen3_5": "QWEN35", "qwen3_5_moe": "QWEN35MOE",
                  "lfm2": "LFM2", "lfm2_moe": "LFM2MOE", "granitemoehybrid": "GRANITE_HYBRID", "falcon_h1": "FALCON_H1", "exaone_moe": "EXAONE_MOE", "ministral3": "MISTRAL3",
-                 "mistral4": "MISTRAL4", "afmoe": "AFMOE",
+                 "mistral4": "MISTRAL4", "apertus": "APERTUS", "afmoe": "AFMOE",
                  "cohere_plus": "COMMAND_R", "stablelm_12b": "STABLELM", "hunyuan_v1_dense": "HUNYUAN_DENSE",
                  "hunyuan_v1_moe": "HUNYUAN_MOE", "llama4_scout": "LLAMA4", "arcee": "ARCEE", "nemotron": "NEMOTRON", "olmo": "OLMO",
                  "gpt_neox": "GPTNEOX", "gpt_neox_serial": "GPTNEOX", "falcon": "FALCON", "falcon_new": "FALCON", "gpt_bigcode": "STARCODER"}
@@ -514,6 +515,8 @@ def converted(tensors, config, family):
         if family == "mistral4" and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             name += ".weight"
         parts = name.split(".")
+        if "act_fn" in parts:  # numbers of the metadata
+            continue
         if "experts" in parts and parts[parts.index("experts") + 1].isdigit():
             at = parts.index("experts")
             stacks.setdefault(".".join(parts[:at + 1] + parts[at + 2:]), {})[int(parts[at + 1])] = values
@@ -531,6 +534,10 @@ def write_gguf(path, folder, config, family):
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     metadata(writer, config, family)
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    if family == "apertus":
+        for key, add in (("alpha_p", writer.add_xielu_alpha_p), ("alpha_n", writer.add_xielu_alpha_n), ("beta", writer.add_xielu_beta),
+                         ("eps", writer.add_xielu_eps)):
+            add([float(tensors[f"model.layers.{layer}.mlp.act_fn.{key}"].item()) for layer in range(config.num_hidden_layers)])
     for name, values in (gemma4_tensors(tensors, config) if family in GEMMA4S else {}).items():
         writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
     for name, values in converted(tensors, config, family).items():

@@ -159,6 +159,12 @@ constexpr auto kHunyuanLayerNames = std::to_array<GgufNameRule>({
     {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 });
+constexpr auto kApertusLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "attention_layernorm"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "feedforward_layernorm"},
+});
 constexpr auto kLlama4LayerNames = std::to_array<GgufNameRule>({
     {"ffn_gate", "feed_forward.gate_proj"},
     {"ffn_up", "feed_forward.up_proj"},
@@ -563,6 +569,7 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("hunyuan-dense", "HunYuanDenseV1ForCausalLM", kHunyuanLayerNames),
     decoder("hunyuan-moe", "HunYuanMoEV1ForCausalLM", kHunyuanLayerNames),
     decoder("mistral3", "Ministral3ForCausalLM"),
+    decoder("apertus", "ApertusForCausalLM", kApertusLayerNames),
     decoder("llama4", "Llama4ForCausalLM", kLlama4LayerNames),
     decoder("arcee", "ArceeForCausalLM"),
     decoder("nemotron", "NemotronForCausalLM"),

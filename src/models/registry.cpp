@@ -10,6 +10,7 @@
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
 #include "models/afmoe.h"
+#include "models/apertus.h"
 #include "models/arcee.h"
 #include "models/bamba.h"
 #include "models/bert.h"
@@ -82,6 +83,7 @@ struct Entry {
 
 constexpr Entry kFamilies[] = {
     {"AfmoeForCausalLM", kAfmoeFamily},
+    {"ApertusForCausalLM", kApertusFamily},
     {"ArceeForCausalLM", kArceeFamily},
     {"BambaForCausalLM", kBambaFamily},
     {"BertForMaskedLM", kBertFamily},

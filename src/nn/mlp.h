@@ -1,6 +1,7 @@
 // Feed-forward blocks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,12 +88,21 @@ class GatedMlp final : public FeedForward {
   Linear down_;
 };
 
+// The numbers of ops/xielu.h that a layer has.
+struct Xielu {
+  float positive = 0;
+  float negative = 0;
+  float beta = 0;
+  float eps = 0;
+};
+
 // out(f(in(x))).
 class PlainMlp final : public FeedForward {
  public:
-  // `in`, `out`: one part each. is_sum: as Linear::Inputs has it.
-  PlainMlp(Loader& loader, Linear::Part in, const Linear::Part& out, Activation function, bool is_sum = true)
-      : function_(function) {
+  // `in`, `out`: one part each. is_sum: as Linear::Inputs has it. xielu: in the function's place.
+  PlainMlp(Loader& loader, Linear::Part in, const Linear::Part& out, Activation function, bool is_sum = true,
+           std::optional<Xielu> xielu = std::nullopt)
+      : function_(function), xielu_(xielu) {
     const int64_t whole = in.rows;
     const Range own = share_of_inner(loader, out, whole, 2);
     intermediate_size_ = own.count;
@@ -107,19 +117,33 @@ class PlainMlp final : public FeedForward {
     const int64_t mark = step.workspace.mark();
     const ops::View inner = step.workspace.take(x.num_rows, intermediate_size_);
     in_(step, x, inner);
+    activate(step, inner);
+    out_(step, inner, out);
+    step.workspace.rewind(mark);
+  }
+
+ private:
+  void activate(const StepContext& step, const ops::View& inner) const {
+    if (xielu_) {
+      return step(ops::XieluArgs{.values = inner.floats(),
+                                 .num_tokens = inner.num_rows,
+                                 .size = inner.num_columns,
+                                 .positive = xielu_->positive,
+                                 .negative = xielu_->negative,
+                                 .beta = xielu_->beta,
+                                 .eps = xielu_->eps});
+    }
     step(ops::ActivationArgs{.function = function_,
                              .gated = false,
                              .in = inner,
                              .num_tokens = inner.num_rows,
                              .size = inner.num_columns,
                              .out = inner});
-    out_(step, inner, out);
-    step.workspace.rewind(mark);
   }
 
- private:
   int64_t intermediate_size_;
   Activation function_;
+  std::optional<Xielu> xielu_;
   Linear in_;
   Linear out_;
 };

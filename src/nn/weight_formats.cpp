@@ -42,7 +42,7 @@ Status resolve_tensor(const Checkpoint& checkpoint, const WeightSpec& spec, Decl
   out.grain = info(dtype).block_values;
   if (out.grain != 1) QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, dtype));
   const Shape& shape = codes->view.shape;
-  const int64_t columns = shape[shape.rank() - 1];
+  const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
   out.set_layout(dtype, columns == 0 ? 0 : shape.num_elements() / columns, columns);
   out.turned = spec.transposed;
   return {};
@@ -221,6 +221,8 @@ const CheckpointTensor* declare_codes(const Checkpoint& checkpoint, const Weight
   const CheckpointTensor* found = checkpoint.find(spec.name);
   // GGUF drops an outer dimension of 1.
   if (found != nullptr && found->view.shape.rank() == 1 && shape.rank() == 2 && shape[0] == 1) shape = {shape[1]};
+  // A vector of one number may be stored as the number.
+  if (found != nullptr && found->view.shape.rank() == 0 && shape == Shape{1}) shape = {};
   return declare({spec.name, shape});
 }
 

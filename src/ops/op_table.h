@@ -30,6 +30,7 @@
 #include "ops/scale.h"
 #include "ops/short_conv.h"
 #include "ops/top_logprobs.h"
+#include "ops/xielu.h"
 
 namespace quire::ops {
 
@@ -37,8 +38,8 @@ template <typename... Args>
 struct OpList {};
 
 // Values of rows.
-using ValueOps =
-    OpList<EmbeddingArgs, RmsNormArgs, LayerNormArgs, AddArgs, ScaleArgs, ActivationArgs, GateArgs, GatherRowsArgs>;
+using ValueOps = OpList<EmbeddingArgs, RmsNormArgs, LayerNormArgs, AddArgs, ScaleArgs, ActivationArgs, XieluArgs,
+                        GateArgs, GatherRowsArgs>;
 // Products with weights.
 using ProductOps = OpList<LinearArgs, GatedLinearArgs, LowRankArgs, AdaptedLinearArgs>;
 // Heads, their cache and attention.

@@ -161,6 +161,18 @@ struct NemotronHConfig {
   int64_t expert_input_size = 0;      // that inputs of experts are projected to, and outputs back from; 0: they are not
 };
 
+// What Apertus says of its activation, before the softplus of what it learns.
+struct ApertusConfig {
+  struct Numbers {
+    double alpha_p = 0;
+    double alpha_n = 0;
+    double beta = 0;
+    double eps = 0;
+  };
+  bool is_xielu = true;          // false: an activation without numbers
+  std::vector<Numbers> numbers;  // [num_layers], of files that do not have them beside the weights
+};
+
 // What LFM2 says of layers that have a gated short convolution in the place of attention.
 struct ShortConvConfig {
   int32_t kernel = 0;  // tokens that it sees
@@ -212,7 +224,8 @@ struct ModelConfig {
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig,
-               Gemma4Config, DeltaNetConfig, Mamba2Config, FalconH1Config, NemotronHConfig, ShortConvConfig>
+               Gemma4Config, DeltaNetConfig, Mamba2Config, FalconH1Config, NemotronHConfig, ApertusConfig,
+               ShortConvConfig>
       family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

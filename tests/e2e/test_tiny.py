@@ -343,6 +343,54 @@ class Lfm2Moe(Tiny, harness.ServerTest):
     name = "lfm2_moe"
 
 
+class CohereWithNorms(Tiny, harness.ServerTest):
+    """Layer norms of the heads of queries and keys, each with weights of its own."""
+
+    name = "cohere_plus"
+
+
+class HunYuanMoe(Tiny, harness.ServerTest):
+    """Norms of heads behind their rotation; experts and a shared one."""
+
+    name = "hunyuan_v1_moe"
+
+
+class Llama4(Tiny, harness.ServerTest):
+    """Experts whose inputs are weighted, and a layer without positions whose queries grow."""
+
+    name = "llama4"
+
+
+class GptNeox(Tiny, harness.ServerTest):
+    """Blocks side by side behind a norm each."""
+
+    name = "gpt_neox"
+
+
+class Falcon(Tiny, harness.ServerTest):
+    """Projections of queries, keys and values by groups of heads."""
+
+    name = "falcon_new"
+
+
+class Mistral4(Tiny, harness.ServerTest):
+    """Latent attention whose queries grow."""
+
+    name = "mistral4"
+
+
+class Trinity(Tiny, harness.ServerTest):
+    """Gates of attention's output, windows on three layers of four."""
+
+    name = "afmoe"
+
+
+class Apertus(Tiny, harness.ServerTest):
+    """An activation that each layer has learned."""
+
+    name = "apertus"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -412,6 +412,26 @@ TEST(GgufConfig, OfMistralThreeSaysWhetherQueriesGrow) {
   EXPECT_TRUE(expect_config(writer).rope.interleaved);
 }
 
+TEST(GgufConfig, OfApertusHasTheNumbersOfEachLayersActivation) {
+  GgufWriter writer = small_model("apertus");
+  writer.numbers<float>("xielu.alpha_p", GgufValueType::kFloat32, {0.5f, 0.25f});
+  writer.numbers<float>("xielu.beta", GgufValueType::kFloat32, {0.5f, 0.5f}).f32("xielu.eps", -1e-6f);
+  EXPECT_THAT(read_gguf(writer).status().message(), HasSubstr("xielu.alpha_n"));
+  GgufWriter few = writer;
+  EXPECT_THAT(read_gguf(few.numbers<float>("xielu.alpha_n", GgufValueType::kFloat32, {1.0f})).status().message(),
+              HasSubstr("xielu.alpha_n"));
+  GgufWriter infinite = writer;
+  EXPECT_THAT(
+      read_gguf(infinite.numbers<float>("xielu.alpha_n", GgufValueType::kFloat32, {1.0f, INFINITY})).status().message(),
+      HasSubstr("xielu.alpha_n"));
+  writer.numbers<float>("xielu.alpha_n", GgufValueType::kFloat32, {1.0f, 2.0f});
+  const ModelConfig config = expect_config(writer);
+  const auto& numbers = std::get<ApertusConfig>(config.family).numbers;
+  ASSERT_EQ(numbers.size(), 2u);
+  EXPECT_EQ(numbers[1].alpha_p, 0.25);
+  EXPECT_EQ(numbers[1].alpha_n, 2.0);
+}
+
 TEST(GgufConfig, OfFalconHasTwoNormsBeforeTheBlocksWhereThereIsASecond) {
   GgufWriter writer = small_model("falcon");
   writer.u32("falcon.attention.head_count_kv", 1);

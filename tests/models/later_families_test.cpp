@@ -213,6 +213,16 @@ TEST(LaterFamilies, TrinitysLayersWithoutAWindowSeeNoPositions) {
   }
 }
 
+TEST(LaterFamilies, ApertusHasAnActivationOfItsOwnUnlessItNamesAnother) {
+  EXPECT_TRUE(std::get<ApertusConfig>(read(small("ApertusForCausalLM"))->family).is_xielu);
+  EXPECT_EQ(read(small("ApertusForCausalLM"))->rope.scaling, RopeScaling::kLlama3);
+  EXPECT_EQ(read(small("ApertusForCausalLM"))->rope.theta, 1.2e7);
+  const auto other = read_with("ApertusForCausalLM", "hidden_act", "silu");
+  EXPECT_FALSE(std::get<ApertusConfig>(other->family).is_xielu);
+  EXPECT_EQ(other->activation, Activation::kSilu);
+  EXPECT_THAT(read_with("ApertusForCausalLM", "hidden_act", "laplace").status().message(), HasSubstr("laplace"));
+}
+
 boost::json::object falcon() {
   boost::json::object config = small("FalconForCausalLM");
   for (const char* key : {"intermediate_size", "num_key_value_heads", "head_dim"}) config.erase(key);

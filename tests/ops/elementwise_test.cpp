@@ -177,6 +177,29 @@ TEST_P(ElementwiseTest, AddAndScaleAgreeWithTheReference) {
   }
 }
 
+TEST_P(ElementwiseTest, XieluAgreesWithTheReferenceOnBothSidesOfZero) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(37);
+  for (const int64_t size : kSizes) {
+    const std::vector<float> before = random.normals(3 * size, 4.0f);
+    std::vector<std::vector<float>> outs;
+    for (Backend* each : {backend.get(), reference.get()}) {
+      outs.push_back(before);
+      (*each)(
+          XieluArgs{.values = outs.back().data(), .num_tokens = 3, .size = size, .positive = 0.75f, .negative = 1.25f});
+    }
+    EXPECT_LT(largest_difference(outs[0], outs[1]), 2e-6) << "size " << size;
+  }
+  // By hand, and where e^x leaves nothing.
+  std::vector<float> values = {2.0f, -1.0f, -200.0f, 0.0f};
+  (*backend)(XieluArgs{.values = values.data(), .num_tokens = 1, .size = 4, .positive = 0.5f, .negative = 2.0f});
+  EXPECT_NEAR(values[0], 3.0, 1e-6);
+  EXPECT_NEAR(values[1], 2 * (std::exp(-1.0) - 1 + 1) - 0.5, 1e-6);
+  EXPECT_NEAR(values[2], 2 * (-1.0 + 200) - 100, 1e-4);
+  EXPECT_NEAR(values[3], 0, 1e-5);
+}
+
 TEST_P(ElementwiseTest, ScaledValuesAreCutOffAtTheLimitAndNowhereElse) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   Random random(36);

@@ -97,6 +97,17 @@ TEST_P(KernelTest, AddsAndScales) {
   }
 }
 
+TEST_P(KernelTest, XieluOnBothSidesOfZero) {
+  std::vector<float> expected = random_.normals(count(), 4.0f);
+  const OnCard<float> values(expected);
+  XieluArgs args{
+      .values = expected.data(), .num_tokens = tokens(), .size = size(), .positive = 0.75f, .negative = 1.25f};
+  (*reference_)(args);
+  args.values = values.data();
+  xielu(args, nullptr);
+  EXPECT_LT(largest_difference(values.read(), expected), 2e-6);
+}
+
 TEST_P(KernelTest, ClampedSwigluBeyondItsLimitsToo) {
   const std::vector<float> in = random_.normals(2 * count(), 6.0f);
   std::vector<float> expected(positions(count()));

@@ -60,6 +60,7 @@ class DryBackend : public ops::Backend {
   void run(const ops::CopyBlocksArgs&) override {}
   void run(const ops::ActivationArgs&) override {}
   void run(const ops::GateArgs&) override {}
+  void run(const ops::XieluArgs&) override {}
   void run(const ops::ShortConvArgs&) override {}
   void run(const ops::RecurrenceArgs&) override {}
   void run(const ops::GatherRowsArgs&) override {}

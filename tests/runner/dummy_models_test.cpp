@@ -26,18 +26,20 @@ TEST_P(DummyModels, AreTheShapesThatTheirFilesHaveAndGiveNumbers) {
   EXPECT_GT(largest, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, DummyModels,
-    testing::Values("llama", "qwen2", "qwen3", "olmo2", "granite", "phi3", "glm4", "gemma2", "gemma3", "gpt2", "opt",
-                    "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "gemma", "olmo3",
-                    "olmoe", "smollm3", "seed_oss", "ernie4_5", "exaone4", "ministral", "glm4_moe", "dots1",
-                    "granitemoe", "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2", "stablelm",
-                    "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4", "gemma4_dense", "gemma4_moe",
-                    "qwen3_next", "qwen3_5", "qwen3_5_moe", "granitemoehybrid", "lfm2", "lfm2_moe", "bamba",
-                    "falcon_h1", "nemotron_h", "nemotron_h_narrow", "olmo_hybrid", "exaone_moe", "ministral3",
-                    "mistral4", "afmoe", "cohere_plus", "stablelm_12b", "hunyuan_v1_dense", "hunyuan_v1_moe", "llama4",
-                    "arcee", "nemotron", "olmo", "gpt_neox", "gpt_neox_serial", "falcon", "falcon_new", "gpt_bigcode"),
-    [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
+                         testing::Values("llama", "qwen2", "qwen3", "olmo2", "granite", "phi3", "glm4", "gemma2",
+                                         "gemma3", "gpt2", "opt", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
+                                         "deepseek_v3", "gpt_oss", "gemma", "olmo3", "olmoe", "smollm3", "seed_oss",
+                                         "ernie4_5", "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe",
+                                         "ernie4_5_moe", "glm4_moe_lite", "minimax_m2", "starcoder2", "stablelm",
+                                         "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4", "gemma4_dense",
+                                         "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "granitemoehybrid",
+                                         "lfm2", "lfm2_moe", "bamba", "falcon_h1", "nemotron_h", "nemotron_h_narrow",
+                                         "olmo_hybrid", "exaone_moe", "ministral3", "mistral4", "afmoe", "apertus",
+                                         "cohere_plus", "stablelm_12b", "hunyuan_v1_dense", "hunyuan_v1_moe", "llama4",
+                                         "arcee", "nemotron", "olmo", "gpt_neox", "gpt_neox_serial", "falcon",
+                                         "falcon_new", "gpt_bigcode"),
+                         [](const auto& test) { return test.param; });
 
 TEST(DummyModels, NeedAConfigurationAndNoWeights) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "quire-dummy";

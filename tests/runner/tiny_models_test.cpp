@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "cohere2", "gemma4", "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5",
                                      "qwen3_5_moe", "granitemoehybrid", "lfm2", "lfm2_moe", "bamba", "falcon_h1",
                                      "nemotron_h", "nemotron_h_narrow", "olmo_hybrid", "exaone_moe", "ministral3",
-                                     "mistral4", "afmoe", "cohere_plus", "stablelm_12b", "hunyuan_v1_dense",
+                                     "mistral4", "afmoe", "apertus", "cohere_plus", "stablelm_12b", "hunyuan_v1_dense",
                                      "hunyuan_v1_moe", "llama4", "arcee", "nemotron", "olmo", "gpt_neox",
                                      "gpt_neox_serial", "falcon", "falcon_new", "gpt_bigcode"),
                      testing::Values("reference", "avx2", "cuda")),

@@ -84,6 +84,18 @@ void add(float* hidden, const float* delta, float delta_scale, int64_t size) {
   for (; i < size; ++i) hidden[i] = fma(delta[i], delta_scale, hidden[i]);
 }
 
+void xielu(float* values, float positive, float negative, float beta, float eps, int64_t size) {
+  const auto applied = [&](FW x) {
+    const FW above = x * x * positive;
+    const FW below = (exp(min(x, broadcast_wide(eps))) - 1.0f - x) * negative;
+    return (x > 0.0f ? above : below) + x * beta;
+  };
+  int64_t i = 0;
+  for (; i + kWide <= size; i += kWide) store_wide(values + i, applied(load_wide(values + i)));
+  const int64_t rest = size - i;
+  if (rest > 0) store_some(values + i, applied(load_some(values + i, rest)), rest);
+}
+
 void scale(float* values, float factor, float soft_cap, float limit, int64_t size) {
   // NaN stays NaN in the comparisons.
   const FW most = broadcast_wide(limit);

@@ -180,6 +180,12 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void run(const XieluArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      kernels_.xielu(args.values + t * args.size, args.positive, args.negative, args.beta, args.eps, args.size);
+    });
+  }
+
   void run(const GateArgs& args) override {
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
       float* values = args.values + t * args.value_stride;

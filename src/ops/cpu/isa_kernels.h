@@ -32,6 +32,7 @@ void add(float* hidden, const float* delta, float delta_scale, int64_t size);
 void scale(float* values, float factor, float soft_cap, float limit, int64_t size);
 void convolve(const ConvRun& run);
 void recurrence(const RecurrenceRun& run);
+void xielu(float* values, float positive, float negative, float beta, float eps, int64_t size);
 void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
 void moe_combine(const MoeCombineWork& work, int64_t size, float* out);
 

@@ -19,6 +19,7 @@ Kernels make_kernels() {
       .scale = scale,
       .convolve = convolve,
       .recurrence = recurrence,
+      .xielu = xielu,
       .clamped_swiglu = clamped_swiglu,
       .moe_combine = moe_combine,
       .low_rank_shrink = low_rank_shrink,

@@ -377,6 +377,7 @@ class CudaBackend final : public Backend {
   void run(const CopyHeadsArgs& args) override {
     start(copy_heads, args, args.num_tokens * args.num_heads * args.size, {args.in, args.out});
   }
+  void run(const XieluArgs& args) override { start(cuda::xielu, args, args.num_tokens * args.size, {args.values}); }
   void run(const GateArgs& args) override { start(gate, args, args.num_tokens * args.size, {args.gates, args.values}); }
   void run(const ShortConvArgs& args) override {
     start(convolve, args, args.num_tokens, {args.in, args.weight, args.bias, args.out, args.runs.cache.states});

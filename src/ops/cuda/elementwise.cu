@@ -126,6 +126,16 @@ __global__ void scale_kernel(ScaleArgs args) {
   });
 }
 
+__global__ void xielu_kernel(XieluArgs args) {
+  begin_kernel();
+  for_numbers(1, args.num_tokens * args.size, [&](int64_t, int64_t i) {
+    const float x = args.values[i];
+    const float above = args.positive * x * x;
+    const float below = args.negative * (expm1f(x < args.eps ? x : args.eps) - x);
+    args.values[i] = fmaf(args.beta, x, x > 0 ? above : below);
+  });
+}
+
 // NaN stays NaN in the comparisons.
 __global__ void clamped_swiglu_kernel(ClampedSwigluArgs args) {
   begin_kernel();
@@ -300,6 +310,11 @@ void add(const AddArgs& args, cudaStream_t stream) {
 void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0 || args.size == 0) return;
   launch(clamped_swiglu_kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
+}
+
+void xielu(const XieluArgs& args, cudaStream_t stream) {
+  const int64_t count = args.num_tokens * args.size;
+  if (count > 0) launch(xielu_kernel, grid_of(1, count), kThreads, 0, stream, args);
 }
 
 void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream) {

@@ -26,6 +26,7 @@
 #include "ops/rope.h"
 #include "ops/scale.h"
 #include "ops/top_logprobs.h"
+#include "ops/xielu.h"
 
 namespace quire::ops::cuda {
 
@@ -34,6 +35,7 @@ namespace quire::ops::cuda {
 void activate(const ActivationArgs& args, cudaStream_t stream);
 void add(const AddArgs& args, cudaStream_t stream);
 void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream);
+void xielu(const XieluArgs& args, cudaStream_t stream);
 void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream);
 void gate(const GateArgs& args, cudaStream_t stream);
 void gather_rows(const GatherRowsArgs& args, cudaStream_t stream);

@@ -280,6 +280,15 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void run(const XieluArgs& args) override {
+    const double beta = args.beta;
+    for (int64_t i = 0; i < args.num_tokens * args.size; ++i) {
+      const double x = args.values[i];
+      const double below = args.negative * (std::expm1(std::min<double>(x, args.eps)) - x);
+      args.values[i] = static_cast<float>((x > 0 ? args.positive * x * x : below) + beta * x);
+    }
+  }
+
   void run(const GateArgs& args) override {
     for (int64_t t = 0; t < args.num_tokens; ++t) {
       for (int64_t i = 0; i < args.size; ++i) {
