@@ -360,6 +360,8 @@ class Families:
                              floor_scale=self.one(1, 7, 32, 8192), attn_scale=self.one(0.1, 0.5),
                              attn_temperature_tuning=self.one(True, True, False))
         found["rope_parameters"] = self.rotation(("default", "llama3", "llama3", "linear"))
+        if found["rope_parameters"]["rope_type"] == "llama3":  # as Scout has it: nothing between kept and divided
+            found["rope_parameters"] |= self.maybe(0.5, low_freq_factor=1.0, high_freq_factor=1.0)
         layers = found["num_hidden_layers"]
         found |= self.maybe(0.4, moe_layers=[layer for layer in range(layers) if self.one(True, False)])
         found |= self.maybe(0.5, interleave_moe_layer_step=self.one(1, 2))

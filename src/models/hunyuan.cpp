@@ -52,7 +52,7 @@ Result<ModelConfig> read_layers(const boost::json::object& config, const boost::
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation, {.norm_eps = 1e-5}));
   const ConfigReader reader(config);
   QUIRE_RETURN_IF_ERROR(stretch_rope(config, out));
-  for (const char* key : {"use_cla", "mlp_bias"}) {
+  for (const char* key : {"use_cla", "use_mla", "mlp_bias"}) {
     QUIRE_ASSIGN_OR_RETURN(const bool is_set, reader.boolean_or(key, false));
     if (is_set) return unimplemented("config: {} is true, which is not supported; supported: false", key);
   }

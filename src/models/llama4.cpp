@@ -1,6 +1,7 @@
 #include "models/llama4.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -53,8 +54,7 @@ Result<std::optional<int64_t>> read_chunk(const boost::json::object& config, con
 }
 
 // "moe_layers", or every "interleave_moe_layer_step"-th.
-Status read_sparse_layers(const ConfigReader& reader, ModelConfig& out) {
-  std::vector<bool>& sparse = out.moe.sparse_layers;
+Status read_sparse_layers(const ConfigReader& reader, std::vector<bool>& sparse) {
   if (!reader.has("moe_layers")) {
     QUIRE_ASSIGN_OR_RETURN(const int64_t step, reader.integer_or("interleave_moe_layer_step", 1, 1, 1 << 20));
     for (size_t i = 0; i < sparse.size(); ++i) sparse[i] = static_cast<int64_t>(i + 1) % step == 0;
@@ -65,6 +65,21 @@ Status read_sparse_layers(const ConfigReader& reader, ModelConfig& out) {
   for (const double layer : layers) {
     if (layer >= 0 && layer < static_cast<double>(sparse.size())) sparse[static_cast<size_t>(layer)] = true;
   }
+  return {};
+}
+
+Status read_llama4_experts(const boost::json::object& config, ModelConfig& out) {
+  std::vector<bool> sparse(static_cast<size_t>(out.num_layers));
+  QUIRE_RETURN_IF_ERROR(read_sparse_layers(ConfigReader(config), sparse));
+  // Models without experts (Llama Guard 4) say that they have 0.
+  if (std::ranges::find(sparse, true) != sparse.end()) {
+    QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out, {.num_experts = kScoutExperts, .experts_per_token = 1}));
+    if (out.moe.experts_per_token != 1) {
+      return unimplemented("config: num_experts_per_tok is {}, which is not supported; supported: 1",
+                           out.moe.experts_per_token);
+    }
+  }
+  out.moe.sparse_layers = std::move(sparse);
   return {};
 }
 
@@ -114,13 +129,8 @@ Result<ModelConfig> read_llama4_config(const boost::json::object& whole, const b
           config, generation,
           {.num_kv_heads = 8, .head_dim = 128, .max_position = 131072, .norm_eps = 1e-5, .rope_theta = 5e5}));
   const ConfigReader reader(config);
-  QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out, {.num_experts = kScoutExperts, .experts_per_token = 1}));
-  if (out.moe.experts_per_token != 1) {
-    return unimplemented("config: num_experts_per_tok is {}, which is not supported; supported: 1",
-                         out.moe.experts_per_token);
-  }
+  QUIRE_RETURN_IF_ERROR(read_llama4_experts(config, out));
   QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer_or("intermediate_size_mlp", 16384, 1, 1 << 22));
-  QUIRE_RETURN_IF_ERROR(read_sparse_layers(reader, out));
   QUIRE_RETURN_IF_ERROR(read_unrotated_layers(reader, kUnrotatedInterval, out));
   QUIRE_RETURN_IF_ERROR(read_growth(config, out));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, read_chunk(config, out));

@@ -25,7 +25,7 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
   const double high_wavelength = original / rope.high_freq_factor;
   for (double& frequency : frequencies) {
     const double wavelength = kTwoPi / frequency;
-    if (wavelength < high_wavelength) continue;
+    if (wavelength <= high_wavelength) continue;
     if (wavelength > low_wavelength) {
       frequency /= rope.factor;
       continue;
@@ -105,8 +105,8 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
                             rope.original_max_position);
   }
   if (rope.scaling == RopeScaling::kLlama3 && !(positive(rope.low_freq_factor) && positive(rope.high_freq_factor) &&
-                                                rope.high_freq_factor > rope.low_freq_factor)) {
-    return invalid_argument("rope scaling: low_freq_factor {} and high_freq_factor {}: expected 0 < low < high",
+                                                rope.high_freq_factor >= rope.low_freq_factor)) {
+    return invalid_argument("rope scaling: low_freq_factor {} and high_freq_factor {}: expected 0 < low <= high",
                             rope.low_freq_factor, rope.high_freq_factor);
   }
   if (rope.scaling == RopeScaling::kYarn) {

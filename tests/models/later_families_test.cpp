@@ -111,6 +111,10 @@ TEST(LaterFamilies, Llama4ReadsWhichLayersRotateAndWhichAreSparse) {
   EXPECT_THAT(read(config)->moe.sparse_layers, ElementsAre(false, true, false, true));
   config["moe_layers"] = {0, -1, 1e300, 3};
   EXPECT_THAT(read(config)->moe.sparse_layers, ElementsAre(true, false, false, true));
+  boost::json::object guard = config;
+  guard["moe_layers"] = boost::json::array();
+  for (const char* key : {"num_local_experts", "num_experts_per_tok", "interleave_moe_layer_step"}) guard[key] = 0;
+  EXPECT_THAT(read(guard)->moe.sparse_layers, ElementsAre(false, false, false, false));
   config["attn_temperature_tuning"] = 4;  // as the first releases spell true
   config.erase("no_rope_layers");
   EXPECT_EQ(read(config)->query_growth.strength, 0.1);

@@ -76,6 +76,27 @@ TEST(Rotary, Llama3KeepsShortWavelengthsAndDividesLongOnes) {
   }
 }
 
+// As Llama 4 Scout has it: nothing lies between what is kept and what is divided.
+TEST(Rotary, Llama3MayHaveOneBoundForShortAndLongWavelengths) {
+  RopeConfig rope = plain(64);
+  rope.theta = 500000;
+  rope.scaling = RopeScaling::kLlama3;
+  rope.factor = 16;
+  rope.low_freq_factor = rope.high_freq_factor = 1;
+  rope.original_max_position = 8192;
+  EXPECT_TRUE(validate(rope, 64).ok());
+  RopeConfig unscaled = rope;
+  unscaled.scaling = RopeScaling::kNone;
+  const std::vector<double> scaled = rotary_frequencies(rope);
+  const std::vector<double> original = rotary_frequencies(unscaled);
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    const bool is_long = 2 * std::numbers::pi / original[i] > 8192;
+    EXPECT_DOUBLE_EQ(scaled[i], original[i] / (is_long ? 16 : 1));
+  }
+  rope.low_freq_factor = 2;
+  EXPECT_FALSE(validate(rope, 64).ok());
+}
+
 TEST(Rotary, YarnScalesCosineAndSineByItsAttentionFactor) {
   RopeConfig rope = plain(16);
   rope.scaling = RopeScaling::kYarn;
