@@ -141,7 +141,7 @@ CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
            "llama4_scout": "llama4_text", "gpt_neox_serial": "gpt_neox", "falcon_new": "falcon",
            "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}
 # As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
-ARCHITECTURES = {"gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
+ARCHITECTURES = {"nemotron_h_narrow": "NEMOTRON_H_MOE", "gemma": "GEMMA", "gemma4": "GEMMA4", "gemma4_dense": "GEMMA4", "gemma4_moe": "GEMMA4",
                  "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
                  "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
                  "ernie4_5_moe": "ERNIE4_5_MOE", "minimax_m2": "MINIMAXM2", "starcoder2": "STARCODER2", "stablelm": "STABLELM",
@@ -310,6 +310,8 @@ def metadata(writer, config, family):
         writer.add_ssm_time_step_rank(config.mamba_n_heads)
         writer.add_head_count_kv([config.num_key_value_heads * (kind == "full_attention") for kind in config.layer_types])
         writer.add_rope_scaling_finetuned(config.position_embedding_type == "rope")
+    if family == "nemotron_h_narrow":
+        nemotron_metadata(writer, config)
     if family == "falcon_h1":
         writer.add_ssm_conv_kernel(config.mamba_d_conv)
         writer.add_ssm_state_size(config.mamba_d_state)
@@ -415,6 +417,40 @@ def hybrid_tensors(tensors, config, family):
     return out
 
 
+def nemotron_metadata(writer, config):
+    """Layers are told apart by what they have none of."""
+    kinds = config.layers_block_type
+    writer.add_head_count_kv([config.num_key_value_heads * (kind == "full_attention") for kind in kinds])
+    writer.add_feed_forward_length([config.moe_intermediate_size * (kind == "moe") for kind in kinds])
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(config.moe_shared_expert_intermediate_size)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_group_count(config.n_group)
+    writer.add_moe_latent_size(config.moe_latent_size)
+    writer.add_ssm_conv_kernel(config.conv_kernel)
+    writer.add_ssm_state_size(config.ssm_state_size)
+    writer.add_ssm_group_count(config.n_groups)
+    writer.add_ssm_inner_size(config.mamba_num_heads * config.mamba_head_dim)
+    writer.add_ssm_time_step_rank(config.mamba_num_heads)
+
+
+def nemotron_tensors(tensors, config):
+    """The layers of Mamba as the converter makes them, by the names that the package knows."""
+    out = {}
+    for name, values in tensors.items():
+        stem = name.split("mixer.")[-1]
+        if stem == "conv1d.weight":
+            values = values[:, 0]
+        elif stem in ("A_log", "D"):
+            values = (-np.exp(values) if stem == "A_log" else values)[:, None]
+        elif stem == "norm.weight" and "mixer." in name:
+            values = values.reshape(config.n_groups, -1)
+        out[name.replace("model.", "backbone.", 1).replace("mixer.dt_bias", "mixer.dt_proj.bias")] = values
+    return out
+
+
 def mamba_tensors(tensors, config):
     """What the converter makes of layers of Mamba and of the block beside experts, by the checkpoint's names."""
     out = {}
@@ -496,6 +532,8 @@ def converted(tensors, config, family):
         tensors = hybrid_tensors(tensors, config, family)
     if family in ("granitemoehybrid", "falcon_h1"):
         tensors = mamba_tensors(tensors, config)
+    if family == "nemotron_h_narrow":
+        tensors = nemotron_tensors(tensors, config)
     if family == "falcon_h1":
         tensors = {name: values * falcon_multiplier(name, config) for name, values in tensors.items()}
     if family == "llama4_scout":
@@ -545,6 +583,8 @@ def write_gguf(path, folder, config, family):
             "block_sparse_moe.experts.up_proj", "mlp.experts.up_proj")
         if family == "lfm2_moe":  # the converter's names of the stacks
             stem = stem.removeprefix("model.") if ".experts." in stem else stem
+        if family == "nemotron_h_narrow" and ".experts." in stem:
+            stem = stem.replace("backbone.", "model.").replace(".mixer.", ".mlp.")
         stored = names.get_name(stem, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise SystemExit(f"{family}: the package gguf has no name for {name}")

@@ -336,11 +336,14 @@ Result<ModelConfig> read_nemotron_h_gguf(const checkpoint::Checkpoint& checkpoin
   NemotronHConfig own;
   QUIRE_ASSIGN_OR_RETURN(own.blocks, read_gguf_blocks(reader, out, has_experts));
   set_blocks(own, out);
-  out.mlp_bias = reader.has_tensor_that_ends_with(".mixer.up_proj.bias");
+  out.mlp_bias = reader.has_tensor_that_ends_with(".mixer.up_proj.bias") ||
+                 reader.has_tensor_that_ends_with(".mixer.shared_experts.up_proj.bias");
   if (has_block(own, NemotronBlock::kExperts)) QUIRE_RETURN_IF_ERROR(read_gguf_nemotron_experts(reader, out, own));
   if (has_block(own, NemotronBlock::kMamba)) {
     QUIRE_RETURN_IF_ERROR(read_gguf_mamba(reader, own.mamba));
     own.mamba.conv_bias = reader.has_tensor_that_ends_with(".mixer.conv1d.bias");
+    own.mamba.projection_bias = reader.has_tensor_that_ends_with(".mixer.in_proj.bias");
+    own.mamba.output_bias = reader.has_tensor_that_ends_with(".mixer.out_proj.bias");
     own.mamba.least_step = kUsualLeastStep;  // GGUF does not say
   } else {
     out.recurrent_layers.clear();

@@ -29,8 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Later, TinyGguf,
                                          "glm4_moe", "dots1", "granitemoe", "ernie4_5_moe", "minimax_m2", "starcoder2",
                                          "stablelm", "stablelm_parallel", "phi", "cohere", "cohere2", "gemma4",
                                          "gemma4_dense", "gemma4_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "lfm2",
-                                         "lfm2_moe", "granitemoehybrid", "falcon_h1", "exaone_moe", "ministral3",
-                                         "mistral4", "afmoe", "apertus", "cohere_plus", "stablelm_12b",
+                                         "lfm2_moe", "granitemoehybrid", "falcon_h1", "nemotron_h_narrow", "exaone_moe",
+                                         "ministral3", "mistral4", "afmoe", "apertus", "cohere_plus", "stablelm_12b",
                                          "hunyuan_v1_dense", "hunyuan_v1_moe", "llama4_scout", "arcee", "nemotron",
                                          "olmo", "gpt_neox", "gpt_neox_serial", "falcon", "falcon_new", "gpt_bigcode"));
 
