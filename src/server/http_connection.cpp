@@ -13,6 +13,7 @@
 #include "server/api_error.h"
 #include "server/body_source.h"
 #include "server/random_id.h"
+#include "server/url.h"
 
 namespace quire::server {
 namespace asio = boost::asio;
@@ -243,9 +244,22 @@ bool Connection::parse_head() {
   return false;
 }
 
+void Connection::read_target(std::string_view target) {
+  if (const auto absolute = absolute_target(target)) {
+    if (absolute->authority.empty() || absolute->authority.find('@') != std::string_view::npos) return;  // refused
+    // The host that it names counts, and not the Host field: whatever looks at that must see the same host.
+    std::erase_if(request_.headers, [](const auto& field) { return equal_ignoring_case(field.first, "Host"); });
+    request_.headers.emplace_back("Host", absolute->authority);
+    target = absolute->path_and_query;
+    if (!target.starts_with('/')) request_.path = "/";
+  }
+  const size_t question = target.find('?');
+  request_.path += target.substr(0, question);
+  if (question != std::string_view::npos) request_.query = target.substr(question + 1);
+}
+
 std::optional<HttpResponse> Connection::check_head() {
   const auto& head = parser_->get();
-  const std::string_view target(head.target().data(), head.target().size());
   if (request_.headers.size() > options_.max_headers) {
     return refusal(431, fmt::format("The request has {} header fields; this server takes {}.", request_.headers.size(),
                                     options_.max_headers));
@@ -257,8 +271,8 @@ std::optional<HttpResponse> Connection::check_head() {
   for (const char* key : {"Authorization", "x-api-key"}) {
     if (head.count(key) > 1) return refusal(400, fmt::format("The request has more than one {} header field.", key));
   }
-  if (!target.starts_with('/')) {
-    return refusal(400, "The request's target must be a path that starts with '/'.");
+  if (!request_.path.starts_with('/')) {
+    return refusal(400, "The request's target must be a path that starts with '/', or a URL (http://host:port/path).");
   }
   if (const auto codings = head.count(http::field::transfer_encoding); codings > 0) {
     if (http10_ || codings > 1 || !equal_ignoring_case(request_.header("Transfer-Encoding"), "chunked") ||
@@ -282,17 +296,14 @@ std::optional<HttpResponse> Connection::check_head() {
 
 bool Connection::on_head() {
   const auto& head = parser_->get();
-  const std::string_view target(head.target().data(), head.target().size());
   const auto method = head.method_string();
   request_.method.assign(method.data(), method.size());
-  const size_t question = target.find('?');
-  request_.path = target.substr(0, question);
-  if (question != std::string_view::npos) request_.query = target.substr(question + 1);
   for (const auto& field : head) {
     const auto name = field.name_string();
     const auto value = field.value();
     request_.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
   }
+  read_target({head.target().data(), head.target().size()});
   const auto id = request_.header("X-Request-Id");
   request_.id = well_formed_id(id) ? std::string(id) : random_id();
   http10_ = head.version() < 11;

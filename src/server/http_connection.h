@@ -97,6 +97,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool parse_head();  // false: not complete, or answered with an error
   bool parse_body();
   bool on_head();
+  void read_target(std::string_view target);
   std::optional<HttpResponse> check_head();
   HttpResponse refusal(int status, std::string message) const;
   void on_request();

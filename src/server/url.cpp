@@ -6,6 +6,20 @@
 
 namespace quire::server {
 
+std::optional<AbsoluteTarget> absolute_target(std::string_view target) {
+  const size_t colon = target.find("://");
+  if (colon == std::string_view::npos) return std::nullopt;
+  // A proxy that ends TLS may pass on the scheme that it was asked with.
+  const auto is_scheme = [&](std::string_view name) {
+    return std::ranges::equal(target.substr(0, colon), name, {},
+                              [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  };
+  if (!is_scheme("http") && !is_scheme("https")) return std::nullopt;
+  target.remove_prefix(colon + 3);
+  const size_t end = std::min(target.find_first_of("/?#"), target.size());
+  return AbsoluteTarget{target.substr(0, end), target.substr(end)};
+}
+
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

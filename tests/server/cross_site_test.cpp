@@ -44,6 +44,15 @@ TEST_F(CrossSiteTest, OnLoopbackOnlyLoopbacksNamesAreTaken) {
   }
 }
 
+// RFC 9112, section 3.2.2: the Host field is then not looked at.
+TEST_F(CrossSiteTest, AWholeUrlsHostIsTheOneThatCounts) {
+  start();
+  EXPECT_EQ(ask("GET", "http://localhost/v1/models", "Host: evil.example\r\n", "").status, 200);
+  EXPECT_EQ(ask("GET", "http://evil.example/v1/models", "Host: localhost\r\n", "").status, 403);
+  EXPECT_EQ(ask("GET", "http://localhost/v1/models", "Host: localhost\r\nOrigin: http://evil.example\r\n", "").status,
+            403);
+}
+
 TEST_F(CrossSiteTest, OtherNamesCanBeAllowed) {
   start({.allowed_hosts = {"chat.example", "2001:db8::1"}});
   for (const char* host : {"chat.example", "Chat.Example:443", "[2001:DB8::1]:80", "localhost"}) {

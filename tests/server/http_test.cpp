@@ -109,7 +109,11 @@ TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
       {"GET / HTTP/9.9\r\n\r\n", 505},
       {"GET /health HTTP/1.1\r\n\r\n", 400},  // no host
       {"GET /health HTTP/1.1\r\n" + host + host + "\r\n", 400},
-      {"GET http://elsewhere/health HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET http://localhost/health HTTP/1.1\r\n\r\n", 400},  // no Host field, whatever the target says
+      {"GET http:///health HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET http://user@localhost/health HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET ftp://localhost/health HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET health HTTP/1.1\r\n" + host + "\r\n", 400},
       {"OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET /health HTTP/1.1\r\n" + host + "Bad Header: x\r\n\r\n", 400},
       {"GET /health HTTP/1.1\r\n" + host + many + "\r\n", 431},
@@ -140,6 +144,27 @@ TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
     EXPECT_TRUE(client.closed_by_server());
   }
   EXPECT_EQ(get(port(), "/health").status, 200);
+}
+
+// RFC 9112, section 3.2.2: as a proxy sends it.
+TEST_F(ServerTest, ATargetMayBeAWholeUrl) {
+  start();
+  Client client(port());
+  for (const char* url : {"http://localhost/v1/models", "http://127.0.0.1:8000/v1/models",
+                          "HTTPS://localhost/v1/models", "http://[::1]:1/v1/models?a=http://b/c"}) {
+    SCOPED_TRACE(url);
+    client.send(std::string("GET ") + url + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const ClientResponse response = client.receive();
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(response.json().at("object"), "list");
+  }
+  for (const char* url : {"http://localhost", "http://localhost?a=b", "/"}) {  // all of them the page
+    SCOPED_TRACE(url);
+    client.send(std::string("GET ") + url + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(client.receive().status, get(port(), "/").status);
+  }
+  client.send("GET http://localhost/nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 404);
 }
 
 TEST_F(ServerTest, ABodyOfTinyChunksIsTakenUpToTheLimit) {
