@@ -12,23 +12,28 @@ namespace quire::server {
 namespace json = boost::json;
 
 namespace {
-constexpr size_t kMaxDepth = 64;
-}
+// 64 MiB or so when they are read, and a few times that on their way to a prompt.
+constexpr JsonLimits kLimits = {.max_depth = 64, .max_items = 65'536, .max_values = 524'288, .max_numbers = 8'388'608};
+}  // namespace
 
 Result<json::object> parse_json_object(std::string_view body) {
   if (body.empty()) return invalid_argument("The request has no body; a JSON object is expected.");
   boost::system::error_code error;
-  size_t used = 0;
+  JsonReport report;
   try {
-    json::value value = parse_json(body, error, {.max_depth = kMaxDepth}, &used);
+    json::value value = parse_json(body, error, kLimits, &report);
     if (error == json::error::too_deep) {
-      return invalid_argument("The request's JSON is nested deeper than {} levels.", kMaxDepth);
+      return invalid_argument("The request's JSON is nested deeper than {} levels.", kLimits.max_depth);
+    }
+    if (!report.excess.empty()) {
+      return invalid_argument("The request is larger than this server takes: {}.", report.excess)
+          .with_param(report.member);
     }
     if (error) {
       return invalid_argument(
           "The request's body is not valid JSON (UTF-8), or more than this server takes: {} at "
           "byte {} of {}.",
-          error.message(), used, body.size());
+          error.message(), report.used, body.size());
     }
     if (!value.is_object())
       return invalid_argument("The request's body must be a JSON object; found {}.", describe(value));

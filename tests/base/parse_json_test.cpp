@@ -45,9 +45,10 @@ TEST(ParseJson, RefusesWhatTheLibraryRefuses) {
 
 TEST(ParseJson, SaysHowFarItCame) {
   boost::system::error_code error;
-  size_t used = 0;
-  parse_json("[1,2,x]", error, {}, &used);
-  EXPECT_EQ(used, 5u);
+  JsonReport report;
+  parse_json("[1,2,x]", error, {}, &report);
+  EXPECT_EQ(report.used, 5u);
+  EXPECT_EQ(report.excess, "");
 }
 
 TEST(ParseJson, AnObjectHasABoundedNumberOfMembers) {
@@ -59,6 +60,56 @@ TEST(ParseJson, AnObjectHasABoundedNumberOfMembers) {
   names.emplace_back("one more");
   EXPECT_THAT(refusal_of(object_of(names)), HasSubstr("more than 65536 members"));
   EXPECT_THAT(refusal_of("[{\"a\":" + object_of(names) + "}]"), HasSubstr("more than 65536 members"));
+  names.emplace_back("another");
+  JsonReport report;
+  parse_json(R"({"x":{"y":1},"logit_bias":)" + object_of(names) + "}", error, {}, &report);
+  EXPECT_EQ(report.excess, "logit_bias has 65538 members; at most 65536 are taken");
+  EXPECT_EQ(report.member, "logit_bias");
+}
+
+std::string excess_of(std::string_view text, const JsonLimits& limits, std::string* member = nullptr) {
+  boost::system::error_code error;
+  JsonReport report;
+  const json::value value = parse_json(text, error, limits, &report);
+  EXPECT_EQ(static_cast<bool>(error), !report.excess.empty()) << error.message();
+  if (!error) {
+    EXPECT_EQ(value, json::parse(text));
+  }
+  if (member != nullptr) *member = report.member;
+  return report.excess;
+}
+
+TEST(ParseJson, AListHasABoundedNumberOfEntriesThatAreNoNumbers) {
+  const JsonLimits limits{.max_items = 3};
+  for (const char* text : {R"({"a":[{},[],"x"],"b":["x","y",null]})", "[1,2,3,4,5]", R"(["x",1,2,3,"y"])",
+                           "[[1,2,3,4],[5,6,7,8],[[[],[],[]]]]"}) {
+    EXPECT_EQ(excess_of(text, limits), "") << text;
+  }
+  struct Case {
+    const char* text;
+    const char* excess;
+    const char* member;
+  };
+  for (const Case& one :
+       {Case{R"({"x":[1],"a":[{},[],"x",true]})", "a has 4 entries; at most 3 are taken", "a"},
+        Case{R"({"a":["x",1,"y",2,"z",{"b":[[[]]],"c":{}},[1,2],3]})", "a has 8 entries; at most 3", "a"},
+        Case{R"({"k":{"x":1},"a":[{"z":{}},{"b":1,"c":{"d":[{},{},{},{}]},"e":2}]})",
+             "a[1].c.d has 4 entries; at most 3 are taken", "a"},
+        Case{R"([[],[{},{},{},{},{}]])", "[1] has 5 entries; at most 3 are taken", ""},
+        Case{"[{},{},{},{}]", "the JSON has 4 entries; at most 3 are taken", ""}}) {
+    std::string member;
+    EXPECT_THAT(excess_of(one.text, limits, &member), HasSubstr(one.excess)) << one.text;
+    EXPECT_EQ(member, one.member) << one.text;
+  }
+  EXPECT_THAT(refusal_of(R"({"a":[{},{},{},{},x]})", limits), HasSubstr("syntax error")) << "what is counted is read";
+}
+
+TEST(ParseJson, ATextHasABoundedNumberOfValuesAndOfNumbers) {
+  const JsonLimits limits{.max_values = 6, .max_numbers = 4};
+  EXPECT_EQ(excess_of(R"({"a":["x",[]],"b":{"c":[1,2,3,4]}})", limits), "");
+  EXPECT_EQ(excess_of(R"({"a":["x",[],{},"y"],"b":{"c":[1,2,3,4]}})", limits),
+            "the JSON has 8 values that are no numbers; at most 6 are taken");
+  EXPECT_EQ(excess_of("[1,2,[3,4.5,6]]", limits), "the JSON has 5 numbers; at most 4 are taken");
 }
 
 // A table of n names in one chain takes n^2 / 2 comparisons: none is made.

@@ -58,7 +58,7 @@ TEST_F(PreparationTest, AnObjectHasABoundedNumberOfMembers) {
   for (int i = 0; i < 65'537; ++i) names.push_back(std::to_string(i));
   const auto refused = complete(R"({"prompt":"a","unknown":)" + object_of(names) + "}");
   EXPECT_EQ(refused.status, 400);
-  EXPECT_THAT(refused.body, HasSubstr("65536 members"));
+  EXPECT_THAT(refused.body, HasSubstr("65537 members; at most 65536 are taken"));
   names.pop_back();
   EXPECT_EQ(complete(R"({"prompt":"a","unknown":)" + object_of(names) + "}").status, 200);
 }
