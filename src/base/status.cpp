@@ -57,6 +57,15 @@ Status Status::with_param(std::string param) && {
   return std::move(*this);
 }
 
+int Status::retry_after() const {
+  return ok() ? 0 : error_->retry_after;
+}
+
+Status Status::with_retry_after(int seconds) && {
+  if (!ok()) error_->retry_after = seconds;
+  return std::move(*this);
+}
+
 Status Status::with_prefix(std::string_view prefix) && {
   if (!ok()) error_->message.insert(0, prefix);
   return std::move(*this);

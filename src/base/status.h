@@ -52,6 +52,9 @@ class [[nodiscard]] Status {
   // The request field at fault ("temperature"), empty when no single one is.
   const std::string& param() const;
   [[gnu::cold]] Status with_param(std::string param) &&;
+  // Of kResourceExhausted: the seconds after which it will succeed, where these are known; else 0.
+  int retry_after() const;
+  [[gnu::cold]] Status with_retry_after(int seconds) &&;
   // Says where: "config.json: " + message. No effect on an ok status.
   [[gnu::cold]] Status with_prefix(std::string_view prefix) &&;
 
@@ -60,6 +63,7 @@ class [[nodiscard]] Status {
     StatusCode code;
     std::string message;
     std::string param;
+    int retry_after = 0;
   };
   [[gnu::cold]] static void release(Error* error);
   Error* error_ = nullptr;  // nullptr: ok

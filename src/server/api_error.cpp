@@ -120,7 +120,7 @@ ApiError to_api_error(const Status& status) {
     case StatusCode::kNotFound:
       return {404, status.message(), status.param(), status.param() == "model" ? "model_not_found" : "", 0};
     case StatusCode::kResourceExhausted:
-      return {429, status.message(), status.param(), "rate_limit_exceeded", 1};
+      return {429, status.message(), status.param(), "rate_limit_exceeded", std::max(status.retry_after(), 1)};
     case StatusCode::kUnimplemented:
       return {501, status.message(), status.param(), "", 0};
     case StatusCode::kUnavailable:
@@ -138,7 +138,7 @@ ApiError to_api_error(const Status& status) {
 
 void answer_error(Exchange& exchange, const Status& status, int retry_after) {
   ApiError error = to_api_error(status);
-  if (error.status == 429) error.retry_after = retry_after;
+  if (error.status == 429 && status.retry_after() == 0) error.retry_after = retry_after;
   if (error.status >= 500 && error.status != 501 && error.status != 503) {
     log_request(LogLevel::kError, exchange.request().id, "the request failed: {}", status.message());
   }

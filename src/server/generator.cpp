@@ -131,7 +131,7 @@ int Generator::retry_after() const {
 
 ApiError Generator::told(const Status& status) const {
   ApiError error = to_api_error(status);
-  if (error.status == 429) error.retry_after = retry_after();
+  if (error.status == 429 && status.retry_after() == 0) error.retry_after = retry_after();
   return error;
 }
 
@@ -445,6 +445,15 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
   return {};
 }
 
+Result<std::shared_ptr<PromptCharge>> Generator::charge(const HttpRequest& request, int64_t prompt_tokens) const {
+  Tenant& tenant = tenants_[request.tenant];
+  const std::optional<int> seconds = tenant.admit(prompt_tokens);
+  if (!seconds) return std::make_shared<PromptCharge>(tenant, prompt_tokens);
+  if (!request.in_idle_time) count_rejection("quota");  // else it comes again by itself
+  return resource_exhausted("This API key has used up its tokens per minute; this request fits in {} s.", *seconds)
+      .with_retry_after(*seconds);
+}
+
 Status Generator::check_transfer(const Beginning& beginning) {
   const GenerationOptions& options = beginning.options;
   if (!options.kv_transfer.asks()) return {};
@@ -476,6 +485,9 @@ void Generator::go_on(const std::shared_ptr<Exchange>& exchange, const Beginning
 Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
   QUIRE_RETURN_IF_ERROR(check_transfer(beginning));
   QUIRE_RETURN_IF_ERROR(named(admit(exchange->request(), beginning), beginning));
+  int64_t prompt_tokens = 0;
+  for (const PreparedPrompt& prompt : beginning.prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
+  QUIRE_ASSIGN_OR_RETURN(beginning.charge, charge(exchange->request(), prompt_tokens));
   if (!beginning.options.kv_transfer.do_remote_prefill) return start_admitted(exchange, std::move(beginning));
   ++*compiling_;
   const KvTransferParams params = beginning.options.kv_transfer;
@@ -504,6 +516,7 @@ Status Generator::start_admitted(const std::shared_ptr<Exchange>& exchange, Begi
                                         status = start_compiled(exchange, std::move(beginning));
                                       } else {
                                         status = std::move(status).with_param(beginning.options.structured_field);
+                                        beginning.charge.reset();  // before anybody is told
                                       }
                                       if (!status.ok())
                                         exchange->respond(make_writer(context, 1)->failure(told(status)));
@@ -527,31 +540,16 @@ Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Begi
   return named(std::move(status), beginning);
 }
 
-std::optional<int> Generator::quota_wait(int32_t tenant) const {
-  Tenant& account = tenants_[tenant];
-  const std::optional<int> seconds = account.admit(1);
-  if (!seconds) account.refund(1);
-  return seconds;
-}
-
-ApiError Generator::over_quota(int seconds) {
-  return {429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", seconds), "",
-          "rate_limit_exceeded", seconds};
-}
-
 Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const {
   const GenerationOptions& options = beginning.options;
   std::vector<PreparedPrompt>& prompts = beginning.prompts;
   AnswerContext& context = beginning.context;
-  const bool idle = exchange->request().in_idle_time;
   const Standing standing = standing_of(exchange->request(), options.priority);
-  Tenant& tenant = tenants_[exchange->request().tenant];
-  const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
   Delivery delivery{.stream = options.stream,
                     .load = load_,
                     .ticket = beginning.ticket,
                     .memory = beginning.memory,
-                    .tenant = &tenant};
+                    .tenant = &tenants_[exchange->request().tenant]};
   if (options.kv_transfer.do_remote_decode) {
     delivery.hand_over = [this, compiling = compiling_, text = transferred_text(exchange->request(), beginning)](
                              std::function<void(std::string)> told_params) {
@@ -564,24 +562,13 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
                                      });
     };
   }
-  int64_t prompt_tokens = 0;
-  for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
-  if (const auto seconds = tenant.admit(prompt_tokens)) {
-    if (!idle) count_rejection("quota");  // else it comes again by itself
-    exchange->respond(
-        beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(over_quota(*seconds)));
-    return {};
-  }
   if (RequestSpan* span = exchange->request().span.get()) {
-    span->asked(context.id, context.model, prompt_tokens);
+    span->asked(context.id, context.model, beginning.charge->prompt_tokens());
     span->asked(options.params);
   }
   auto completions = submit(beginning, exchange->request(), standing);
-  if (!completions.ok()) {
-    tenant.refund(prompt_tokens);
-    return completions.status();
-  }
-  tenant.prompted(prompt_tokens);
+  if (!completions.ok()) return completions.status();
+  beginning.charge->keep();
   if (config_.enable_log_requests) log_start(exchange->request(), options, prompts);
   std::unique_ptr<AnswerWriter> writer = beginning.make_writer(std::move(context), completions->size());
   std::make_shared<Generation>(exchange, std::move(writer), std::move(prompts), std::move(*completions),

@@ -64,9 +64,6 @@ class Generator {
                                       const PreparationBudget& budget) const;
   // Errors: invalid_argument: so many bytes, of an answer or of what it is made of, are more than one may take.
   Status check_answer_bytes(int64_t bytes, const char* field) const;
-  // Seconds until a key that has used up its tokens per minute may begin something again; nullopt: now.
-  std::optional<int> quota_wait(int32_t tenant) const;
-  static ApiError over_quota(int seconds);
   PreparationBudget budget() const { return PreparationBudget(config_.max_preparation_time); }
   // A status as its client is told it.
   ApiError told(const Status& status) const;
@@ -113,12 +110,16 @@ class Generator {
     bool chat = false;                                      // whose fields have names that the engine does not know
     std::shared_ptr<LoadTicket> ticket = nullptr;           // see admit()
     std::shared_ptr<HeldBytes> memory = nullptr;
+    std::shared_ptr<PromptCharge> charge = nullptr;
     std::shared_ptr<const TokenConstraint> constraint = nullptr;  // the constraint in `options`, compiled
     std::vector<TokenId> prediction = {};                         // that in `options`
   };
   // Finds room for the answers, by number and by size. Before what is costly: who waits for a constraint to be compiled
   // has a place already.
   Status admit(const HttpRequest& request, Beginning& beginning) const;
+  // Takes the prompts' tokens out of what the request's key may use in a minute. Errors: resource_exhausted, with the
+  // seconds after which they fit.
+  Result<std::shared_ptr<PromptCharge>> charge(const HttpRequest& request, int64_t prompt_tokens) const;
   std::string salt_of(const HttpRequest& request, const std::string& cache_salt) const;
   bool is_adapter(const GenerationOptions& options) const;
   Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning, const HttpRequest& from,

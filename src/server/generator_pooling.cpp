@@ -79,6 +79,8 @@ Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, Pooli
     return resource_exhausted(
         "Requests under way, of all or of this API key, take as much memory as they may; try again later.");
   }
+  QUIRE_ASSIGN_OR_RETURN(const std::shared_ptr<PromptCharge> tokens, charge(request, num_tokens));
+  tokens->keep();
   const Standing standing = standing_of(request, work.options.priority);
   work.options.cache_salt = salt_of(request, work.options.cache_salt);
   if (const double seconds = engine_.config().request_timeout; seconds > 0) {
@@ -93,13 +95,6 @@ Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, Pooli
     span->asked(request.id, model_name(), num_tokens);
     work.options.timeline = span->timeline();
   }
-  Tenant& tenant = tenants_[request.tenant];
-  if (const auto seconds = tenant.admit(num_tokens)) {
-    if (!request.in_idle_time) count_rejection("quota");
-    exchange->respond(error_response(over_quota(*seconds)));
-    return {};
-  }
-  tenant.prompted(num_tokens);
   if (config_.enable_log_requests) {
     log_with(LogLevel::kInfo,
              {{"request_id", request.id},

@@ -152,10 +152,6 @@ Status ResponsesApi::answer_create(const ModelRequest& asked) {
 
 Status ResponsesApi::start_in_background(const ModelRequest& asked, const ResponsesRequest& request,
                                          StoredResponse stored, json::object response) {
-  if (const auto seconds = asked.generator().quota_wait(stored.tenant)) {
-    asked.exchange->respond(error_response(Generator::over_quota(*seconds)));
-    return {};
-  }
   HttpRequest inner;
   inner.method = "POST";
   inner.path = asked.exchange->request().path;

@@ -62,6 +62,30 @@ class Tenant {
   Counter* generation_tokens_ = nullptr;
 };
 
+// A prompt's tokens that were taken out of a tenant's quota, for a request that may still be refused: they are given
+// back unless it is kept.
+class PromptCharge {
+ public:
+  PromptCharge(Tenant& tenant, int64_t prompt_tokens) : tenant_(tenant), prompt_tokens_(prompt_tokens) {}
+  ~PromptCharge() {
+    if (!kept_) tenant_.refund(prompt_tokens_);
+  }
+  PromptCharge(const PromptCharge&) = delete;
+  PromptCharge& operator=(const PromptCharge&) = delete;
+
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  // The request is under way.
+  void keep() {
+    kept_ = true;
+    tenant_.prompted(prompt_tokens_);
+  }
+
+ private:
+  Tenant& tenant_;
+  const int64_t prompt_tokens_;
+  bool kept_ = false;
+};
+
 // By HttpRequest::tenant; at least one.
 class Tenants {
  public:

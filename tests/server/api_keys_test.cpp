@@ -113,6 +113,33 @@ TEST_F(ServerTest, AKeyBeyondItsQuotaIsToldWhenToComeBackAndOthersGoOn) {
   expect_idle();
 }
 
+// What is asked for in the background is refused as it is asked for, and not found to have failed later.
+TEST_F(ServerTest, ABackgroundResponseThatIsLargerThanWhatIsLeftOfTheQuotaIsRefused) {
+  start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}}});
+  const auto ask = [&](std::string_view text) {  // 7 tokens more
+    return post(port(), "/v1/responses",
+                R"({"background":true,"max_output_tokens":1,"input":")" + std::string(text) + R"("})", bearer("s"));
+  };
+  EXPECT_EQ(ask("abc").status, 200);
+  const auto refused = ask("abcdefghi");  // 10 tokens are left, but for what was generated
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(refused.json().at("error").at("code"), "rate_limit_exceeded");
+  EXPECT_THAT(std::stoi(refused.headers.at("retry-after")), testing::AllOf(testing::Gt(10), testing::Le(30)));
+  EXPECT_EQ(ask("a").status, 200) << "a smaller one fits";
+  expect_idle();
+}
+
+TEST_F(ServerTest, ARequestWhoseConstraintCannotBeCompiledCostsNothingOfTheQuota) {
+  start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}}});
+  for (int i = 0; i < 5; ++i) {
+    const auto refused =
+        post(port(), kKeyedPath, R"({"prompt":"abcdefghijklmno","max_tokens":1,"structured_outputs":{"regex":"("}})",
+             bearer("s"));
+    EXPECT_EQ(refused.status, 400) << refused.body;
+  }
+  EXPECT_EQ(post(port(), kKeyedPath, R"({"prompt":"abcdefghijklmno","max_tokens":1})", bearer("s")).status, 200);
+}
+
 TEST_F(ServerTest, ARequestThatTheEngineRefusesCostsNothingOfTheQuota) {
   start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}}});
   for (int i = 0; i < 5; ++i) {
