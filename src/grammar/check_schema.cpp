@@ -162,6 +162,7 @@ class SchemaCheck {
       if (defs == nullptr) continue;
       if (!defs->is_object()) return refuse(where, fmt::format("{} must be an object", name));
       for (const auto& member : defs->get_object()) {
+        if (member.value() == json::value(false)) continue;  // who refers to it is looked at
         QUIRE_RETURN_IF_ERROR(
             schema(member.value(), fmt::format("{}/{}/{}", where, name, std::string_view(member.key()))));
       }
@@ -191,7 +192,7 @@ class SchemaCheck {
       next = object == nullptr ? nullptr : object->if_contains("$ref");
     }
     // A place that is no schema's (for example "#/properties") was not visited otherwise.
-    if (!visited_.insert(target).second) return {};
+    if (!visited_.insert(target).second || *target == json::value(false)) return {};
     return visit_once(*target, where);
   }
 
@@ -329,6 +330,7 @@ class SchemaCheck {
       const auto* list = items->if_array();
       if (list == nullptr) return refuse(where, "prefixItems must be a list of schemas");
       for (size_t i = 0; i < list->size(); ++i) {
+        if ((*list)[i] == json::value(false)) continue;  // an array ends before it
         QUIRE_RETURN_IF_ERROR(schema((*list)[i], fmt::format("{}/prefixItems/{}", where, i)));
       }
     }
@@ -361,7 +363,7 @@ class SchemaCheck {
           const Status status = check_regex(key, limits_);
           if (!status.ok()) return refuse(place, status.message());
         }
-        if (name == "properties" && member.value() == json::value(false)) continue;  // it never is there
+        if (member.value() == json::value(false)) continue;  // it never is there
         QUIRE_RETURN_IF_ERROR(schema(member.value(), place));
       }
     }

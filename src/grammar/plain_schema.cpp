@@ -39,7 +39,6 @@ class PlainSchema {
       const Kept kept = kept_[i];
       QUIRE_ASSIGN_OR_RETURN(json::value one, of(*kept.target, kept.where));
       QUIRE_RETURN_IF_ERROR(settle(one, kept.where));
-      if (one == json::value(false)) return refuse(kept.where, "no value satisfies all that it says");
       json::value& definitions = root[kept.list];
       if (!definitions.is_object()) definitions.emplace_object();
       definitions.get_object()[kept.name] = std::move(one);

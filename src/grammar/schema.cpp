@@ -96,7 +96,10 @@ class SchemaValidator {
     }
     if (value.is_number()) return number(object, value, where);
     if (value.is_string()) return string(object, value.get_string(), where);
-    if (value.is_array()) return array(object, value.get_array(), where);
+    if (value.is_array()) {
+      QUIRE_RETURN_IF_ERROR(array(object, value.get_array(), where));
+      return unevaluated_items(object, value, where);
+    }
     if (!value.is_object()) return {};
     QUIRE_RETURN_IF_ERROR(members(object, value.get_object(), where));
     return unevaluated(object, value, where);
@@ -142,7 +145,7 @@ class SchemaValidator {
     return {};
   }
 
-  // What other parts of a schema that combines have evaluated of an array is not known here; its grammar says it.
+  // Whether no other parts evaluate anything.
   static bool sees_all(const json::object& schema) {
     constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
     return std::ranges::none_of(kCombining, [&](std::string_view name) { return schema.contains(name); });
@@ -206,12 +209,49 @@ class SchemaValidator {
     const json::value* prefix = schema.if_contains("prefixItems");
     const size_t num_prefix = prefix == nullptr ? 0 : prefix->get_array().size();
     const json::value* items = schema.if_contains("items");
-    if (items == nullptr && sees_all(schema)) items = schema.if_contains("unevaluatedItems");
     for (size_t i = 0; i < value.size(); ++i) {
       const json::value* item = i < num_prefix ? &prefix->get_array()[i] : items;
       if (item != nullptr) QUIRE_RETURN_IF_ERROR(check(*item, value[i], fmt::format("{}/{}", where, i)));
     }
     return {};
+  }
+
+  Status unevaluated_items(const json::object& schema, const json::value& value, const std::string& where) const {
+    const json::value* rest = schema.if_contains("unevaluatedItems");
+    if (rest == nullptr || (loosely_ && !sees_all(schema))) return {};
+    const json::array& items = value.get_array();
+    for (size_t i = num_evaluated(schema, value, where, /*with_rest=*/false); i < items.size(); ++i) {
+      QUIRE_RETURN_IF_ERROR(check(*rest, items[i], fmt::format("{}/{}", where, i)));
+    }
+    return {};
+  }
+
+  // Of the array `whole`, the first items that parts of the schema which it satisfies have looked at.
+  size_t num_evaluated(const json::value& schema, const json::value& whole, const std::string& where,
+                       bool with_rest = true) const {
+    const json::object* object = schema.if_object();
+    if (object == nullptr || depth_ > kMostCombined) return 0;
+    const size_t all = whole.get_array().size();
+    if (object->contains("items") || (with_rest && object->contains("unevaluatedItems"))) return all;
+    const json::value* prefix = object->if_contains("prefixItems");
+    size_t count = prefix == nullptr ? 0 : std::min(all, prefix->get_array().size());
+    ++depth_;
+    const auto part = [&](const json::value& one) {
+      const bool holds = check(one, whole, where).ok();
+      if (holds) count = std::max(count, num_evaluated(one, whole, where));
+      return holds;
+    };
+    for (const char* name : {"allOf", "anyOf", "oneOf"}) {
+      const json::value* list = object->if_contains(name);
+      if (list != nullptr) std::ranges::for_each(list->get_array(), part);
+    }
+    if (const json::value* condition = object->if_contains("if")) {
+      const json::value* branch = object->if_contains(part(*condition) ? "then" : "else");
+      if (branch != nullptr) part(*branch);
+    }
+    if (object->contains("$ref")) part(schema_.place(*object));
+    --depth_;
+    return count;
   }
 
   Status members(const json::object& schema, const json::object& value, const std::string& where) const {

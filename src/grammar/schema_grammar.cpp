@@ -76,6 +76,7 @@ class SchemaGrammar {
         return invalid_argument("the schema becomes a grammar of more than {} MiB", kMostBytes >> 20);
       }
     }
+    QUIRE_RETURN_IF_ERROR(fault_);
     QUIRE_RETURN_IF_ERROR(ends());
     return std::move(out_);
   }
@@ -96,7 +97,10 @@ class SchemaGrammar {
   // The name of a schema's rule, which is written later.
   std::string rule(const json::value& schema, const std::string& where) {
     const json::value& target = schema_.resolved(schema);
-    if (target.is_bool()) return "any";
+    if (target.is_bool()) {
+      if (!target.get_bool() && fault_.ok()) fault_ = refuse(where, "nothing satisfies it");
+      return "any";
+    }
     const auto [place, is_new] = names_.try_emplace(&target, fmt::format("s{}", names_.size()));
     if (is_new) {
       reached_.push_back(&target);
@@ -130,6 +134,9 @@ class SchemaGrammar {
     } else {
       return std::string("any");
     }
+    // Types that nothing satisfies are left out; all of them stay where nothing does, so that one says why.
+    const auto has_none = [&](std::string_view type) { return empty_.has_none(object, type); };
+    if (!std::ranges::all_of(types, has_none)) std::erase_if(types, has_none);
     std::vector<std::string> ways;
     for (const std::string_view type : types) {
       QUIRE_ASSIGN_OR_RETURN(std::string way, typed(object, type, name, where));
@@ -254,11 +261,16 @@ class SchemaGrammar {
     if (items == nullptr) items = object.if_contains("unevaluatedItems");
     const auto num_prefix = static_cast<int64_t>(prefix.size());
     // Where it is not said whether others may follow, only as minItems asks for more.
-    const bool closed =
-        items == nullptr ? num_prefix > 0 && least <= num_prefix : items->is_bool() && !items->get_bool();
-    if (closed) most = most < 0 ? num_prefix : std::min(most, num_prefix);
+    const bool needs_items = least > num_prefix;  // if nothing satisfies them, they say why
+    const bool is_never = items != nullptr && (needs_items ? *items == json::value(false) : empty_.is_empty(*items));
+    const bool closed = items == nullptr ? num_prefix > 0 && !needs_items : is_never;
+    const auto end_at = [&most](int64_t place) { most = most < 0 ? place : std::min(most, place); };
+    if (closed) end_at(num_prefix);
+    for (int64_t i = least; i < num_prefix; ++i) {
+      if (empty_.is_empty(prefix[static_cast<size_t>(i)])) end_at(i);
+    }
     if (most >= 0 && most < least) return refuse(where, fmt::format("no array has {} items or more there", least));
-    const std::string item = items == nullptr || items->is_bool() ? "any" : rule(*items, where + "/items");
+    const std::string item = items == nullptr || items->is_bool() || closed ? "any" : rule(*items, where + "/items");
     const std::string element = item + " w";
     if (prefix.empty()) {
       if (most == 0) return std::string("\"[\" w \"]\"");
@@ -315,7 +327,7 @@ class SchemaGrammar {
     if (const json::value* list = object.if_contains("required")) {
       for (const json::value& one : list->get_array()) required.emplace(one.get_string());
     }
-    const bool closed = rest != nullptr && rest->is_bool() && !rest->get_bool();
+    const bool closed = rest != nullptr && empty_.is_empty(*rest);
 
     Members all;
     all.least = count_or(object, "minProperties", 0);
@@ -338,6 +350,7 @@ class SchemaGrammar {
         if (is_required) return refuse(where, "a required property that nothing satisfies");
         continue;
       }
+      if (!is_required && empty_.is_empty(member.value())) continue;  // it never is there
       const std::string place = fmt::format("{}/properties/{}", where, key.substr(0, 60));
       QUIRE_RETURN_IF_ERROR(declare(key, rule(member.value(), place), is_required));
     }
@@ -355,8 +368,10 @@ class SchemaGrammar {
       const auto& entry = *patterns->get_object().begin();
       const Regex* regex = schema_.regex(entry.key());
       if (regex == nullptr) return refuse(where, "the pattern was not read");
-      all.other = pair("\"\\\"\" " + regex->ebnf(Spelling::kJson) + " \"\\\"\"",
-                       rule(entry.value(), where + "/patternProperties"));
+      if (!empty_.is_empty(entry.value())) {
+        all.other = pair("\"\\\"\" " + regex->ebnf(Spelling::kJson) + " \"\\\"\"",
+                         rule(entry.value(), where + "/patternProperties"));
+      }
     } else if (!closed && (rest != nullptr || has_room_for_others(all, object))) {
       QUIRE_ASSIGN_OR_RETURN(const std::string key, other_key(names, taken, where));
       const bool is_free = rest == nullptr || rest->is_bool();
@@ -557,6 +572,7 @@ class SchemaGrammar {
   std::vector<const json::value*> reached_;
   std::deque<Waiting> waiting_;
   size_t num_extra_ = 0;
+  Status fault_;     // of a rule's name
   json::value low_;  // bounds that a format brings
   json::value high_;
 };

@@ -57,25 +57,28 @@ TEST(OpenArrays, HaveOthersWhereTooFewAreDeclared) {
   EXPECT_NE(refusal(R"({"type":"array","prefixItems":[true],"items":false,"minItems":2})"), "");
 }
 
+// Schemas that nothing satisfies; "none" is one, too.
+constexpr const char* kEmpty[] = {
+    "false",
+    R"({"type":"integer","minimum":5,"maximum":2})",
+    R"({"type":"integer","exclusiveMinimum":5,"maximum":9,"multipleOf":5})",
+    R"({"type":"number","exclusiveMinimum":2,"maximum":2})",
+    R"({"type":"string","minLength":3,"maxLength":2})",
+    R"({"type":"array","minItems":3,"maxItems":2})",
+    R"({"type":"array","minItems":2,"prefixItems":[true],"items":false})",
+    R"({"type":"array","minItems":1,"items":{"type":"string","minLength":3,"maxLength":2}})",
+    R"({"type":"object","properties":{"a":false},"required":["a"]})",
+    R"({"type":"object","properties":{"a":{"anyOf":[false,{"type":"integer","minimum":5,"maximum":2}]}},"required":["a"]})",
+    R"({"type":"object","required":["a"],"additionalProperties":false})",
+    R"({"type":"object","properties":{"a":true},"additionalProperties":false,"minProperties":2})",
+    R"({"const":1,"type":"string"})",
+    R"({"allOf":[{"type":"string"},{"type":"integer"}]})",
+    R"({"$ref":"#/$defs/none"})",
+};
+constexpr const char* kNone = R"("$defs":{"none":{"type":"string","minLength":2,"maxLength":1}})";
+
 TEST(Alternatives, ThatNothingSatisfiesAreLeftOut) {
-  constexpr const char* kEmpty[] = {
-      "false",
-      R"({"type":"integer","minimum":5,"maximum":2})",
-      R"({"type":"integer","exclusiveMinimum":5,"maximum":9,"multipleOf":5})",
-      R"({"type":"number","exclusiveMinimum":2,"maximum":2})",
-      R"({"type":"string","minLength":3,"maxLength":2})",
-      R"({"type":"array","minItems":3,"maxItems":2})",
-      R"({"type":"array","minItems":2,"prefixItems":[true],"items":false})",
-      R"({"type":"array","minItems":1,"items":{"type":"string","minLength":3,"maxLength":2}})",
-      R"({"type":"object","properties":{"a":false},"required":["a"]})",
-      R"({"type":"object","properties":{"a":{"anyOf":[false,{"type":"integer","minimum":5,"maximum":2}]}},"required":["a"]})",
-      R"({"type":"object","required":["a"],"additionalProperties":false})",
-      R"({"type":"object","properties":{"a":true},"additionalProperties":false,"minProperties":2})",
-      R"({"const":1,"type":"string"})",
-      R"({"allOf":[{"type":"string"},{"type":"integer"}]})",
-      R"({"$ref":"#/$defs/none"})",
-  };
-  const std::string head = R"({"$defs":{"none":{"type":"string","minLength":2,"maxLength":1}},)";
+  const std::string head = "{" + std::string(kNone) + ",";
   for (const std::string keyword : {"anyOf", "oneOf"}) {
     for (const std::string empty : kEmpty) {
       const std::string one = head + "\"" + keyword + "\":[" + empty + R"(,{"type":"boolean"}]})";
@@ -84,6 +87,55 @@ TEST(Alternatives, ThatNothingSatisfiesAreLeftOut) {
       expect({two.c_str(), {"true", "null"}, {"1", "6", "\"\"", "[]", "{}"}});
     }
   }
+}
+
+// A value without them satisfies the schema.
+TEST(OptionalParts, ThatNothingSatisfiesAreNeverThere) {
+  for (const std::string empty : kEmpty) {
+    const auto is_taken = [&](const std::string& rest, std::vector<const char*> good, std::vector<const char*> bad) {
+      const std::string schema = "{" + std::string(kNone) + "," + rest + "}";
+      expect({schema.c_str(), std::move(good), std::move(bad)});
+    };
+    is_taken(R"("type":"object","properties":{"a":)" + empty + R"(,"b":{"type":"null"}})", {"{}", R"({"b":null})"},
+             {R"({"a":1})", R"({"a":1,"b":null})", R"({"a":"x"})", R"({"a":{}})"});
+    is_taken(R"("type":"object","additionalProperties":)" + empty, {"{}"}, {R"({"a":1})", R"({"a":"x"})"});
+    is_taken(R"("type":"object","patternProperties":{"^a":)" + empty + R"(},"additionalProperties":false)", {"{}"},
+             {R"({"a":1})", R"({"a":"x"})"});
+    is_taken(R"("type":"array","items":)" + empty, {"[]"}, {"[1]", "[\"x\"]"});
+    is_taken(R"("type":"array","prefixItems":[{"type":"null"},)" + empty + R"(,{"type":"null"}])", {"[]", "[null]"},
+             {"[null, 1]", "[null, \"x\", null]", "[null, null]"});
+    is_taken(R"("allOf":[{"type":"object","properties":{"a":)" + empty + R"(}},{"properties":{"b":{"type":"null"}}}])",
+             {"{}", R"({"b":null})"}, {R"({"a":1})", R"({"a":"x"})"});
+  }
+  expect({R"({"type":["string","null"],"minLength":3,"maxLength":2})", {"null"}, {"\"\"", "\"abc\""}});
+}
+
+TEST(OptionalParts, ThatAreRequiredAreTheReason) {
+  for (const std::string empty : kEmpty) {
+    const std::string schema =
+        "{" + std::string(kNone) + R"(,"type":"object","required":["a"],"properties":{"a":)" + empty + R"(,"b":true}})";
+    EXPECT_NE(refusal(schema.c_str()).find("in the schema at #"), std::string::npos) << schema;
+    const std::string array =
+        "{" + std::string(kNone) + R"(,"type":"array","minItems":1,"prefixItems":[)" + empty + "]}";
+    EXPECT_NE(refusal(array.c_str()).find("in the schema at #"), std::string::npos) << array;
+  }
+}
+
+TEST(OptionalParts, ThatRequireThemselvesWithoutEndAreNeverThere) {
+  constexpr const char* kEndless =
+      R"("$defs":{"endless":{"type":"object","properties":{"x":{"$ref":"#/$defs/other"}},"required":["x"]},
+                  "other":{"type":"array","items":{"$ref":"#/$defs/endless"},"minItems":1}})";
+  const std::string object = "{" + std::string(kEndless) +
+                             R"(,"type":"object","properties":{"a":{"$ref":"#/$defs/endless"},"b":{"type":"null"}}})";
+  expect({object.c_str(), {"{}", R"({"b":null})"}, {R"({"a":{"x":[]}})", R"({"a":{}})"}});
+  const std::string either = "{" + std::string(kEndless) + R"(,"anyOf":[{"$ref":"#/$defs/other"},{"type":"null"}]})";
+  expect({either.c_str(), {"null"}, {"[]", "[{}]"}});
+  expect({R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"null"}]},
+                       "b":{"type":"array","items":{"$ref":"#/$defs/a"},"minItems":1}},"$ref":"#/$defs/b"})",
+          {"[null]", "[[null], null]"},
+          {"[]", "[[]]", "null"}});
+  EXPECT_NE(refusal(("{" + std::string(kEndless) + R"(,"$ref":"#/$defs/endless"})").c_str()).find("requires itself"),
+            std::string::npos);
 }
 
 TEST(Alternatives, ThatNothingSatisfiesAreTheReasonWhereThereIsNoOther) {
@@ -141,6 +193,45 @@ TEST(UnevaluatedProperties, AreLookedAtInAFinishedAnswer) {
   EXPECT_TRUE((*constraint)->check(R"({"a":1,"b":1})").ok());
   EXPECT_FALSE((*constraint)->check(R"({"a":2,"b":1})").ok());
   EXPECT_FALSE((*constraint)->check(R"({"c":1})").ok());
+}
+
+TEST(UnevaluatedItems, AreLookedAtInAFinishedAnswer) {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> good, bad;
+  };
+  const Case kCases[] = {
+      {R"({"type":"array","allOf":[{"prefixItems":[{"type":"null"}]}],"unevaluatedItems":{"type":"integer"}})",
+       {"[]", "[null]", "[null,1,2]"},
+       {"[null,\"x\"]", "[1]", "[null,1,null]"}},
+      {R"({"type":"array","anyOf":[{"prefixItems":[{"const":1},{"const":2}]},{"prefixItems":[{"const":1}]}],
+           "unevaluatedItems":false})",
+       {"[]", "[1]", "[1,2]"},
+       {"[1,3]", "[1,2,3]", "[2]"}},
+      {R"({"type":"array","$ref":"#/$defs/p","unevaluatedItems":false,"$defs":{"p":{"prefixItems":[{"const":1}]}}})",
+       {"[]", "[1]"},
+       {"[1,1]"}},
+      {R"({"type":"array","allOf":[{"items":{"type":"integer"}}],"unevaluatedItems":false})",
+       {"[]", "[1,2]"},
+       {"[\"x\"]"}},
+      {R"({"type":"array","allOf":[{"allOf":[{"prefixItems":[true]}],"unevaluatedItems":{"type":"null"}}],
+           "unevaluatedItems":false})",
+       {"[1]", "[1,null,null]"},
+       {"[1,2]"}},
+      {R"({"type":"array","if":{"minItems":2},"then":{"prefixItems":[true,true]},"else":{"prefixItems":[{"const":1}]},
+           "unevaluatedItems":false})",
+       {"[]", "[1]", "[5,6]"},
+       {"[2]", "[5,6,7]"}},
+  };
+  for (const Case& one : kCases) {
+    SCOPED_TRACE(one.schema);
+    const auto constraint = compiled(schema_output(one.schema));
+    ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+    for (const char* answer : one.good) {
+      EXPECT_TRUE((*constraint)->check(answer).ok()) << answer << ": " << (*constraint)->check(answer).message();
+    }
+    for (const char* answer : one.bad) EXPECT_FALSE((*constraint)->check(answer).ok()) << answer;
+  }
 }
 
 }  // namespace
