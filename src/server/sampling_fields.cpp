@@ -235,7 +235,7 @@ void read_sampling(JsonFields& fields, const SchemaLimits& limits, SamplingParam
   }
   if (const auto seed =
           fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())) {
-    params.seed = static_cast<uint64_t>(*seed);
+    if (*seed != -1) params.seed = static_cast<uint64_t>(*seed);  // vLLM's and llama.cpp's word for none
   }
   read_counts(fields, limits, params);
   read_early_stopping(fields, params);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/openai_schema.h"
 #include "tests/server/server_fixture.h"
 
 namespace quire::server {
@@ -270,6 +271,17 @@ TEST_F(ServerTest, LogprobsOfTheWholeVocabularyComeWhereTheServerAllowsThem) {
   const auto chat_answer =
       chat(R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"logprobs":true,"top_logprobs":-1})");
   EXPECT_EQ(chat_answer.status, 200) << chat_answer.body;
+}
+
+TEST(SamplingFields, ASeedOfMinusOneIsNone) {
+  for (const auto& [text, seed] : {std::pair<const char*, std::optional<uint64_t>>{R"({"prompt":"a"})", std::nullopt},
+                                   {R"({"prompt":"a","seed":-1})", std::nullopt},
+                                   {R"({"prompt":"a","seed":-2})", static_cast<uint64_t>(-2)},
+                                   {R"({"prompt":"a","seed":0})", 0}}) {
+    const auto request = parse_completion_request(json::parse(text).as_object(), {});
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    EXPECT_EQ(request->options.params.seed, seed) << text;
+  }
 }
 
 }  // namespace
