@@ -364,6 +364,7 @@ Engine::Impl::SubmissionGroup Engine::Impl::make_group(GenerationRequest request
   const uint64_t seed = params.seed ? *params.seed : mixed_seed(config.seed, first);
   Submission common = common_submission(request);
   common.request.host_work = cost.step_work / std::max(1, num_ids);
+  if (num_streams > 1) common.answers = std::make_shared<RequestAnswers>(RequestAnswers{.num_left = num_streams});
 
   SubmissionGroup group;
   for (int32_t i = 0; i < num_streams; ++i) {

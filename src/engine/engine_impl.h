@@ -38,6 +38,7 @@ struct Engine::Impl {
     std::optional<Clock::time_point> deadline;
     std::string adapter;  // by its name; empty: none
     std::shared_ptr<RequestTimeline> timeline;
+    std::shared_ptr<RequestAnswers> answers;
   };
   // All of a request, and its answers' other ends.
   struct SubmissionGroup {

@@ -161,9 +161,10 @@ void Engine::Impl::admit(Submission submission) {
                  .group = first,
                  .group_size = static_cast<int32_t>(submission.streams.size())};
     entry.record.accepted(submission.request, submission.timeline);
+    entry.record.answers = submission.answers;
     entry.adapter = submission.adapter;
     count_adapter(entry, +1);
-    if (i == 0) engine_metrics.accepted(entry.record);
+    if (i == 0) engine_metrics.accepted(entry.record, /*is_first=*/!submission.request.fork_of);
     active.emplace(id, std::move(entry));
     recorder.queued(id, submission.label, static_cast<int64_t>(submission.request.prompt.size()), submission.adapter);
   }

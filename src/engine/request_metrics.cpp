@@ -1,5 +1,6 @@
 #include "engine/request_metrics.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quire::engine {
@@ -111,17 +112,19 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name, i
   request_prompt_tokens_ = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokenCounts);
   request_generation_tokens_ =
       histogram("vllm:request_generation_tokens", "Tokens sampled for a request.", kTokenCounts);
+  request_most_generation_tokens_ = histogram("vllm:request_max_num_generation_tokens",
+                                              "Tokens of the longest of a request's answers.", kTokenCounts);
   request_max_tokens_ = histogram("vllm:request_params_max_tokens", "max_tokens of a request.", kTokenCounts);
   // Those that a dashboard asks for are there before the first of them.
-  for (const FinishReason reason :
-       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
+  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kRepetition,
+                                    FinishReason::kAbort, FinishReason::kError}) {
     ended(reason);
   }
 }
 
-void EngineMetrics::accepted(const RequestRecord& record) {
+void EngineMetrics::accepted(const RequestRecord& record, bool is_first) {
   if (record.max_tokens) request_max_tokens_->observe(*record.max_tokens);
-  request_n_->observe(record.n);
+  if (is_first) request_n_->observe(record.n);
 }
 
 void EngineMetrics::stepped(const PlannedStep& plan) {
@@ -233,6 +236,10 @@ void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, C
   ended(reason).increment();
   request_prompt_tokens_->observe(static_cast<double>(record.num_prompt_tokens));
   request_generation_tokens_->observe(static_cast<double>(record.num_output_tokens));
+  int64_t most = record.num_output_tokens;
+  if (record.answers != nullptr) most = record.answers->most_tokens = std::max(most, record.answers->most_tokens);
+  const bool is_last = record.answers == nullptr || --record.answers->num_left == 0;
+  if (is_last) request_most_generation_tokens_->observe(static_cast<double>(most));
   end_to_end_->observe(seconds(now - record.arrival));
   if (!record.started) return;
   request_preemptions_->observe(static_cast<double>(record.num_preemptions));

@@ -25,6 +25,12 @@ enum class Phase { kAccept, kSchedule, kPrepare, kForward, kSample, kCommit, kDe
 inline constexpr int kNumPhases = 7;
 const char* phase_name(int phase);
 
+// What the answers of one request have in common.
+struct RequestAnswers {
+  int32_t num_left;  // that have not ended
+  int64_t most_tokens = 0;
+};
+
 struct RequestRecord {
   Clock::time_point arrival;
   Clock::time_point first_scheduled;
@@ -37,6 +43,7 @@ struct RequestRecord {
   int64_t num_preemptions = 0;
   bool started = false;
   std::shared_ptr<RequestTimeline> timeline;  // told the same times; nullptr: nobody asks
+  std::shared_ptr<RequestAnswers> answers;    // of the request that has several; nullptr: there is this one
 
   void accepted(const sched::SequenceRequest& request, std::shared_ptr<RequestTimeline> told);
   void scheduled(Clock::time_point now);
@@ -52,7 +59,8 @@ class EngineMetrics {
   Counter& phase(Phase phase) { return *phases_[static_cast<size_t>(phase)]; }  // seconds
   // Processor seconds of a step that constraints took.
   void constraints(double seconds) { constraint_seconds_->increment(seconds); }
-  void accepted(const RequestRecord& record);
+  // is_first: of the answers of its request.
+  void accepted(const RequestRecord& record, bool is_first);
   void stepped(const PlannedStep& plan);
   // One event of a request; updates its record.
   void delivered(RequestRecord& record, const TokenEvent& event);
@@ -108,6 +116,7 @@ class EngineMetrics {
   Histogram* decode_time_;
   Histogram* request_prompt_tokens_;
   Histogram* request_generation_tokens_;
+  Histogram* request_most_generation_tokens_;
   Histogram* request_max_tokens_;
 };
 

@@ -527,12 +527,34 @@ TEST_F(ServerTest, MetricsHaveVllmsNames) {
                            "vllm:iteration_tokens_total_bucket{",
                            "vllm:request_prompt_tokens_bucket{",
                            "vllm:request_generation_tokens_bucket{",
+                           "vllm:request_max_num_generation_tokens_bucket{",
+                           "vllm:request_success_total{finished_reason=\"repetition\",",
                            "vllm:request_params_n_bucket{",
                            "vllm:request_params_max_tokens_bucket{",
                            "vllm:request_num_preemptions_bucket{"}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
   EXPECT_THAT(text, HasSubstr("num_gpu_blocks=\"4096\""));
+}
+
+TEST_F(ServerTest, WhatIsOfARequestIsCountedOnceForAllOfItsAnswers) {
+  start();
+  complete(R"({"prompt":"abc","max_tokens":5,"n":3})");
+  complete(R"({"prompt":"abc","max_tokens":2})");
+  complete(R"({"prompt":"abc","max_tokens":4,"n":2,"use_beam_search":true})");
+  expect_idle();
+  const std::string text = get(port(), "/metrics").body;
+  const auto value = [&](std::string_view name) {
+    const std::string key = "vllm:" + std::string(name) + "{model_name=\"alphabet\"} ";
+    const size_t found = text.find(key);
+    return found == std::string::npos ? -1 : std::stoi(text.substr(found + key.size()));
+  };
+  EXPECT_EQ(value("request_params_n_count"), 3);
+  EXPECT_EQ(value("request_params_n_sum"), 3 + 1 + 2);
+  EXPECT_EQ(value("request_max_num_generation_tokens_count"), 3);
+  EXPECT_EQ(value("request_max_num_generation_tokens_sum"), 5 + 2 + 4);
+  EXPECT_EQ(value("request_generation_tokens_count"), 6) << "of each answer";
+  EXPECT_EQ(value("request_generation_tokens_sum"), 3 * 5 + 2 + 2 * 4);
 }
 
 }  // namespace
