@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/named_file.h"
 #include "bench/report.h"
 
 namespace quire::bench {
@@ -49,6 +50,9 @@ Status score(const RequestOutput& output, Scores& scores) {
 Result<TextWindows> cut_text(const PerplexityOptions& options, const text::Tokenizer& tokenizer) {
   if (options.window < 4) return invalid_argument("--window {}: expected at least 4 tokens", options.window);
   if (options.most_windows < 0) return invalid_argument("--num-windows {}: expected 0 or more", options.most_windows);
+  if (Status status = check_file(options.text_path, FileUse::kReadOnce); !status.ok()) {
+    return std::move(status).with_prefix("--text: ");
+  }
   std::ifstream file(options.text_path, std::ios::binary);
   if (!file) return not_found("--text {}: cannot be read, expected a file of plain text", options.text_path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

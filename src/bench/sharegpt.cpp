@@ -6,6 +6,8 @@
 
 #include <boost/json.hpp>
 
+#include "base/named_file.h"
+
 namespace quire::bench {
 namespace {
 
@@ -124,6 +126,9 @@ bool has_usable_lengths(int64_t prompt_len, int64_t output_len, bool is_output_l
 
 Result<std::vector<Sample>> sharegpt_samples(const DatasetOptions& options, const text::Tokenizer& tokenizer,
                                              std::mt19937_64& random) {
+  if (Status status = check_file(options.path, FileUse::kReadAgain); !status.ok()) {
+    return std::move(status).with_prefix("--dataset-path: ");
+  }
   std::ifstream file(options.path, std::ios::binary);
   if (!file) return not_found("--dataset-path: the file \"{}\" cannot be read", options.path);
   auto elements = find_list_elements(file);

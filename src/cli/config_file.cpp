@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/named_file.h"
 #include "cli/vllm_arguments.h"
 
 namespace quire::cli {
@@ -191,6 +192,9 @@ Result<std::optional<std::string>> take_config(std::vector<std::string>& argumen
 }
 
 Result<std::string> read_file(const std::string& path) {
+  if (Status status = check_file(path, FileUse::kReadOnce); !status.ok()) {
+    return std::move(status).with_prefix("--config: ");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) return not_found("--config: there is no readable file \"{}\"", path);
   constexpr size_t kMost = 1 << 20;

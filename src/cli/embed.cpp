@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "base/named_file.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -181,6 +182,7 @@ Status run(EmbedOptions& options) {
   std::ifstream file;
   const bool from_stdin = options.input.empty() || options.input == "-";
   if (!from_stdin && !computes_for_another(ranks)) {
+    QUIRE_RETURN_IF_ERROR(check_file(options.input, FileUse::kReadOnce));
     file.open(options.input, std::ios::binary);
     if (!file) return not_found("{}: cannot be read: {}", options.input, std::strerror(errno));
   }

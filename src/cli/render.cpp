@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/named_file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory_files.h"
 #include "checkpoint/folder_checkpoint.h"
@@ -47,11 +48,12 @@ Result<std::string> template_source(RenderOptions& options) {
     }
     return source;
   }
-  // A pipe will do. A directory would read as an empty file.
+  if (Status status = check_file(options.file, FileUse::kReadOnce); !status.ok()) {
+    return std::move(status).with_prefix("--template: ");
+  }
   std::ifstream file(options.file, std::ios::binary);
   std::string source(std::istreambuf_iterator<char>(file), {});
-  if (!file || std::filesystem::is_directory(options.file))
-    return not_found("the template {} cannot be read", options.file);
+  if (!file) return not_found("the template {} cannot be read", options.file);
   return source;
 }
 

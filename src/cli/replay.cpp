@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/named_file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "engine/trace.h"
@@ -10,6 +11,7 @@ namespace quire::cli {
 namespace {
 
 Status run(const std::string& path) {
+  QUIRE_RETURN_IF_ERROR(check_file(path, FileUse::kReadOnce));
   std::ifstream file(path);
   if (!file) return not_found("cannot read \"{}\"; name a file written by --trace-file", path);
   auto report = engine::replay(file);

@@ -11,6 +11,7 @@
 #include <boost/json.hpp>
 
 #include "base/log.h"
+#include "base/named_file.h"
 #include "checkpoint/mapped_file.h"
 #include "cli/numbers.h"
 #include "cli/options.h"
@@ -21,11 +22,12 @@ namespace quire::cli {
 namespace {
 
 Status read_api_keys(const std::string& path, std::vector<server::ApiKey>& keys) {
+  if (Status status = check_file(path, FileUse::kReadAgain); !status.ok()) {
+    return std::move(status).with_prefix("--api-key-file: ");
+  }
   struct stat found {};
   std::ifstream file(path, std::ios::binary);
-  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || !file) {
-    return not_found("--api-key-file: there is no readable file \"{}\".", path);
-  }
+  if (::stat(path.c_str(), &found) != 0 || !file) return not_found("--api-key-file: \"{}\" cannot be read", path);
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     log_warning("others than its owner have access to the file of API keys, {}", path);
   }

@@ -407,6 +407,7 @@ void TraceWriter::committed(const StepResult& result) {
 Result<ReplayReport> replay(std::istream& trace) {
   Replay replayed;
   std::string text;
+  if (trace.peek() == std::istream::traits_type::eof()) return data_loss("nothing is in the trace");
   for (int64_t number = 1; std::getline(trace, text); ++number) {
     const bool last = trace.peek() == std::istream::traits_type::eof();
     try {

@@ -3,9 +3,12 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/named_file.h"
+
 namespace quire::quantize {
 
 Result<std::vector<TokenId>> read_ids(const std::string& path, const text::Tokenizer& tokenizer) {
+  QUIRE_RETURN_IF_ERROR(check_file(path, FileUse::kReadOnce));
   std::ifstream file(path, std::ios::binary);
   if (!file) return not_found("{}: cannot be read, expected a file of plain text", path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/named_file.h"
 #include "server/batch_endpoints.h"
 #include "server/batch_lines.h"
 #include "server/batch_worker.h"
@@ -30,6 +31,8 @@ Result<int64_t> count_lines(const std::string& path) {
 }  // namespace
 
 Status check_batch_files(const std::string& input, const std::string& output) {
+  QUIRE_RETURN_IF_ERROR(check_file(input, FileUse::kReadAgain));
+  QUIRE_RETURN_IF_ERROR(check_file(output, FileUse::kWrite));
   QUIRE_RETURN_IF_ERROR(count_lines(input).status());
   std::error_code none;  // of one that is not there yet
   if (std::filesystem::equivalent(input, output, none)) {
@@ -42,8 +45,8 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
                                        const BatchFileOptions& options,
                                        const std::function<void(const BatchFileResult&)>& progress) {
   BatchFileResult result;
-  QUIRE_ASSIGN_OR_RETURN(result.total, count_lines(options.input));
   QUIRE_RETURN_IF_ERROR(check_batch_files(options.input, options.output));
+  QUIRE_ASSIGN_OR_RETURN(result.total, count_lines(options.input));
   auto job = std::make_shared<LineJob>(options.input, "");
   QUIRE_ASSIGN_OR_RETURN(job->output, AnswerFile::open(options.output, job->answered));
   result.skipped = job->output.num_lines();

@@ -432,7 +432,8 @@ TEST_F(ConfigFile, ErrorsSayTheLine) {
     EXPECT_THAT(said, HasSubstr(expected)) << text;
     EXPECT_THAT(said, HasSubstr(path_.string())) << text;
   }
-  EXPECT_THAT(refusal({"--config", "/no/such/file.yaml"}), HasSubstr("no readable file"));
+  EXPECT_THAT(refusal({"--config", "/no/such/file.yaml"}),
+              HasSubstr("--config: there is no file \"/no/such/file.yaml\""));
   EXPECT_THAT(refusal({"--config"}), HasSubstr("needs a file"));
 }
 

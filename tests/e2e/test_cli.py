@@ -20,6 +20,52 @@ def gguf(version=3, tensors=0, metadata=0, rest=b""):
     return b"GGUF" + struct.pack("<IQQ", version, tensors, metadata) + rest
 
 
+class NamedFiles(unittest.TestCase):
+    """A directory reads as an empty file, and a pipe without another end waits for ever."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.pipe = pathlib.Path(self.folder.name) / "pipe"
+        os.mkfifo(self.pipe)
+        self.requests = pathlib.Path(self.folder.name) / "requests.jsonl"
+        self.requests.write_text(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions",
+                                             "body": {"prompt": [1], "max_tokens": 1}}) + "\n")
+
+    def refused(self, *arguments, says):
+        with self.subTest(arguments=arguments):
+            done = harness.run(*arguments, timeout=60)
+            self.assertIn(done.returncode, (1, 2), done.stderr)
+            self.assertIn(says, done.stderr.splitlines()[-1])
+
+    def test_a_directory_is_no_file(self):
+        folder = self.folder.name
+        for arguments in (["run-batch", "-i", folder, "-o", "answers.jsonl", TINY],
+                          ["run-batch", "-i", self.requests, "-o", folder, TINY],
+                          ["serve", "--config", folder, TINY], ["serve", "--api-key-file", folder, TINY],
+                          ["embed", "-i", folder, TINY], ["render", "--template", folder], ["replay", folder]):
+            self.refused(*arguments, says=f'"{folder}" is a directory, expected a file')
+
+    def test_what_is_not_there_is_named(self):
+        none = str(pathlib.Path(self.folder.name) / "none")
+        for arguments in (["run-batch", "-i", none, "-o", "answers.jsonl", TINY], ["serve", "--config", none, TINY],
+                          ["serve", "--api-key-file", none, TINY], ["embed", "-i", none, TINY],
+                          ["render", "--template", none], ["replay", none]):
+            self.refused(*arguments, says=f'there is no file "{none}"')
+        self.refused("run-batch", "-i", self.requests, "-o", none + "/answers.jsonl", TINY, says="there is no directory")
+
+    def test_a_pipe_is_for_what_is_read_once(self):
+        for arguments in (["run-batch", "-i", self.pipe, "-o", "answers.jsonl", TINY],
+                          ["run-batch", "-i", self.requests, "-o", self.pipe, TINY],
+                          ["serve", "--api-key-file", self.pipe, TINY]):
+            self.refused(*arguments, says="is no ordinary file (a pipe or a device)")
+
+    def test_an_empty_file_is_no_trace(self):
+        empty = pathlib.Path(self.folder.name) / "empty"
+        empty.touch()
+        self.refused("replay", empty, says="nothing is in the trace")
+
+
 class Usage(unittest.TestCase):
     def test_version_and_help(self):
         version = harness.run("--version")

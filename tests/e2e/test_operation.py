@@ -193,7 +193,7 @@ class Keys(Folder):
         self.refused("--api-key-file", file, says="line 2")
         file.write_text("# nobody\n")
         self.refused("--api-key-file", file, says="no key")
-        self.refused("--api-key-file", self.folder / "none", says="no readable file")
+        self.refused("--api-key-file", self.folder / "none", says="there is no file")
 
 
 class Log(Folder):
