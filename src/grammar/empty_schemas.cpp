@@ -12,6 +12,14 @@ namespace {
 
 constexpr int kMostEmptyLevels = 256;  // deeper it is not known
 
+// What the values must be that `part` does not declare. Of several parts that are put together it is not known what
+// they leave unevaluated.
+json::value rest_of(const json::object& part, std::string_view name, std::string_view unevaluated) {
+  constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
+  const bool combines = std::ranges::any_of(kCombining, [&](std::string_view one) { return part.contains(one); });
+  return schema_at(part, part.contains(name) || combines ? name : unevaluated);
+}
+
 }  // namespace
 
 // What refers to itself is taken for empty until something else in it is found to be satisfied, which may show that of
@@ -84,12 +92,13 @@ bool EmptySchemas::no_array(const json::object& part) {
   for (size_t i = 0; i < std::min(count, num_prefix); ++i) {
     if (looks_empty(list->get_array()[i])) return true;
   }
-  return count > num_prefix && looks_empty(schema_at(part, "items"));
+  return count > num_prefix && looks_empty(rest_of(part, "items", "unevaluatedItems"));
 }
 
 bool EmptySchemas::no_object(const json::object& part) {
   const json::object& properties = map_at(part, "properties");
-  const json::value rest = part.contains("patternProperties") ? true : schema_at(part, "additionalProperties");
+  const json::value rest =
+      part.contains("patternProperties") ? true : rest_of(part, "additionalProperties", "unevaluatedProperties");
   if (const json::value* required = part.if_contains("required")) {
     const bool lacks_one = std::ranges::any_of(required->get_array(), [&](const json::value& name) {
       const json::value* declared = properties.if_contains(name.get_string());

@@ -278,6 +278,10 @@ class PlainSchema {
     }
     if (in_negation_ > 0) return refuse(where, "it cannot be negated");
     if (json::value* ways = choice(object)) {
+      // Closed, an alternative that others overlap might seem to be none, and they to be alone.
+      if (object.contains("oneOf") && !exclude_each_other(ways->get_array())) {
+        return refuse(where, "it stands beside a oneOf of which a value might satisfy two");
+      }
       for (json::value& way : ways->get_array()) QUIRE_RETURN_IF_ERROR(close_with(rest, as, way, where));
       return {};
     }

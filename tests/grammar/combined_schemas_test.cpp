@@ -47,7 +47,41 @@ class RandomSchemas {
     return schema;
   }
 
+  // Of arrays with the items that their parts evaluate, and what may be beside them.
+  json::value evaluated_items() {
+    json::object schema = items_part(2);
+    schema["type"] = "array";
+    if (draw(4) > 0) schema["unevaluatedItems"] = draw(2) == 0 ? json::value(false) : value(0);
+    schema["$defs"] = json::object{{"d", items_part(1)}, {"v", value(0)}};
+    return schema;
+  }
+
  private:
+  json::object items_part(int depth) {
+    json::object out;
+    if (draw(2) == 0) {
+      json::array prefix;
+      for (size_t i = draw(3); i-- > 0;) prefix.push_back(value(0));
+      out["prefixItems"] = std::move(prefix);
+    }
+    if (draw(4) == 0) out["items"] = value(0);
+    if (draw(4) == 0) out[draw(2) == 0 ? "minItems" : "maxItems"] = draw(3);
+    if (depth < 2 && draw(4) == 0) out["unevaluatedItems"] = draw(2) == 0 ? json::value(false) : value(0);
+    if (depth == 0) return out;
+    const size_t kind = draw(5);
+    if (kind < 3) {
+      constexpr const char* kKinds[] = {"allOf", "anyOf", "oneOf"};
+      out[kKinds[kind]] = json::array{items_part(depth - 1), items_part(depth - 1)};
+    } else if (kind == 3) {
+      out["if"] = json::object{{"minItems", 2}};
+      out["then"] = items_part(depth - 1);
+      out["else"] = items_part(depth - 1);
+    } else if (depth > 1) {
+      out["$ref"] = "#/$defs/d";
+    }
+    return out;
+  }
+
   json::object closed_part() {
     json::object out = part(1);
     if (draw(2) == 0) out["unevaluatedProperties"] = false;
@@ -228,6 +262,35 @@ TEST(CombinedSchemas, TheGrammarTakesNoPropertyThatNoPartEvaluates) {
   }
   EXPECT_GT(made, kRounds / 4);
   EXPECT_GT(taken, kRounds);
+}
+
+TEST(CombinedSchemas, TheGrammarTakesNoItemThatNoPartEvaluates) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  RandomSchemas schemas(seed);
+  std::vector<std::string> arrays = {"[]"};
+  for (size_t i = 0; i < arrays.size() && arrays[i].size() < 12; ++i) {
+    const std::string begun = arrays[i].substr(0, arrays[i].size() - 1);
+    for (const char* item : {"null", "5", "\"x\""}) arrays.push_back(begun + (i == 0 ? "" : ", ") + item + "]");
+  }
+  int made = 0;
+  int taken = 0;
+  constexpr int kRounds = 300;
+  for (int i = 0; i < kRounds; ++i) {
+    const std::string schema = json::serialize(schemas.evaluated_items());
+    SCOPED_TRACE(schema);
+    const auto constraint = compiled(schema_output(schema));
+    if (!constraint.ok()) continue;
+    ++made;
+    for (const std::string& text : arrays) {
+      if (!accepts(**constraint, text)) continue;
+      ++taken;
+      const Status status = (*constraint)->check(text);
+      EXPECT_TRUE(status.ok()) << text << ": " << status.message();
+    }
+  }
+  EXPECT_GT(made, kRounds / 4);
+  EXPECT_GT(taken, kRounds / 4);
 }
 
 }  // namespace

@@ -71,6 +71,9 @@ constexpr const char* kEmpty[] = {
     R"({"type":"object","properties":{"a":{"anyOf":[false,{"type":"integer","minimum":5,"maximum":2}]}},"required":["a"]})",
     R"({"type":"object","required":["a"],"additionalProperties":false})",
     R"({"type":"object","properties":{"a":true},"additionalProperties":false,"minProperties":2})",
+    R"({"type":"object","required":["a"],"unevaluatedProperties":false})",
+    R"({"type":"object","minProperties":2,"unevaluatedProperties":{"type":"number","exclusiveMinimum":2,"maximum":2}})",
+    R"({"type":"array","minItems":2,"prefixItems":[true],"unevaluatedItems":false})",
     R"({"const":1,"type":"string"})",
     R"({"allOf":[{"type":"string"},{"type":"integer"}]})",
     R"({"$ref":"#/$defs/none"})",
@@ -183,6 +186,22 @@ TEST(UnevaluatedProperties, AreNotEvaluatedByAConditionThatFails) {
               "unevaluatedProperties":false})",
           {R"({"a":1,"x":0})", R"({"a":2,"y":0})"},
           {R"({"a":1,"y":0})", R"({"a":2,"x":0})"}});
+}
+
+// {"b":1} satisfies both alternatives, though the first evaluates nothing of it.
+TEST(UnevaluatedProperties, BesideAlternativesThatOverlapAreRefused) {
+  for (const char* schema :
+       {R"({"type":"object","oneOf":[{"minProperties":0},{"properties":{"b":true}}],"required":["b"],
+            "unevaluatedProperties":false})",
+        R"({"type":"array","oneOf":[{"prefixItems":[]},{"prefixItems":[{"minimum":3}]}],"minItems":1,
+            "unevaluatedItems":false})"}) {
+    const auto constraint = compiled(schema_output(schema));
+    if (!constraint.ok()) continue;
+    for (const char* answer : {R"({"b":1})", "[\"x\"]", "[5]"}) {
+      if (!accepts(**constraint, answer)) continue;
+      EXPECT_TRUE((*constraint)->check(answer).ok()) << schema << answer;
+    }
+  }
 }
 
 TEST(UnevaluatedProperties, AreLookedAtInAFinishedAnswer) {
