@@ -16,26 +16,37 @@ Status at_message(size_t index, Status status) {
   return std::move(status).with_prefix("messages[" + std::to_string(index) + "]: ").with_param("messages");
 }
 
+// An object of a type that is text, or, as vLLM takes it, the text itself.
+Result<std::string_view> part_text(const json::value& part) {
+  if (part.is_string()) return std::string_view(part.get_string());
+  const json::object* object = part.if_object();
+  const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
+  if (type == nullptr || !type->is_string()) {
+    return invalid_argument("a content part must be an object with a type, or a string");
+  }
+  const std::string_view kind = type->get_string();
+  const bool refuses = kind == "refusal";  // an assistant's, of an earlier answer
+  if (kind != "text" && kind != "input_text" && kind != "output_text" && !refuses) {
+    return unimplemented("content parts of type \"{}\" are not supported by this model; supported: text",
+                         kind.substr(0, 40));
+  }
+  const char* name = refuses ? "refusal" : "text";
+  const json::value* text = object->if_contains(name);
+  if (text == nullptr || !text->is_string()) {
+    return invalid_argument("a content part of type {0} must have a \"{0}\" string", name);
+  }
+  return std::string_view(text->get_string());
+}
+
 // A list of parts becomes their texts, a line each.
 Result<json::string> joined_parts(const json::array& parts) {
   json::string text;
   bool first = true;
   for (const json::value& part : parts) {
-    const json::object* object = part.if_object();
-    const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
-    if (type == nullptr || !type->is_string()) return invalid_argument("a content part must be an object with a type");
-    const std::string_view kind = type->get_string();
-    if (kind != "text" && kind != "input_text" && kind != "output_text") {
-      return unimplemented("content parts of type \"{}\" are not supported by this model; supported: text",
-                           kind.substr(0, 40));
-    }
-    const json::value* part_text = object->if_contains("text");
-    if (part_text == nullptr || !part_text->is_string()) {
-      return invalid_argument("a content part of type text must have a \"text\" string");
-    }
+    QUIRE_ASSIGN_OR_RETURN(const std::string_view more, part_text(part));
     if (!first) text.push_back('\n');
     first = false;
-    text += part_text->get_string();
+    text += more;
   }
   return text;
 }

@@ -32,7 +32,7 @@ struct ChatOptions {
 };
 
 // `messages`: OpenAI's list of {"role", "content", ...}; content may be a string or a list of
-// {"type": "text", "text"} parts (joined by newlines); null content stays null and is an assistant's
+// {"type": "text", "text"} parts or of strings (joined by newlines); null content stays null and is an assistant's
 // or a tool's alone. An assistant's "reasoning" or "reasoning_content" is there by both names. A message of the role
 // "developer" is a system's where the template does not speak of developers. Errors: invalid_argument ("messages" at
 // fault: empty, no role, content of another type; the template's own refusal; "chat_template": the request's template

@@ -75,9 +75,10 @@ const char* const kRequestSchemas = R"json({
 "ChatMessage": {"type": "object", "required": ["role"], "properties": {
   "role": {"type": "string", "minLength": 1},
   "reasoning": {"type": ["string", "null"]}, "reasoning_content": {"type": ["string", "null"]},
-  "content": {"oneOf": [{"type": "null"}, {"type": "string"}, {"type": "array", "items": {"type": "object",
+  "content": {"oneOf": [{"type": "null"}, {"type": "string"}, {"type": "array", "items": {"anyOf": [
+    {"type": "string"}, {"type": "object",
     "required": ["type", "text"], "properties": {"type": {"enum": ["text", "input_text", "output_text"]},
-    "text": {"type": "string"}}}}]}}},
+    "text": {"type": "string"}}}]}}]}}},
 "Template": {"type": "object", "properties": {
   "chat_template": {"type": ["string", "null"]},
   "chat_template_kwargs": {"type": ["object", "null"]},

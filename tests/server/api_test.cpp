@@ -277,6 +277,8 @@ TEST_F(ServerTest, ChatsHaveTheirTemplatesOptions) {
   EXPECT_EQ(count(R"(,"messages":[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}])"),
             kHiTokens + 1)
       << "parts are joined by a newline";
+  EXPECT_EQ(count(R"(,"messages":[{"role":"user","content":["h",{"type":"refusal","refusal":"i"}]}])"), kHiTokens + 1)
+      << "vLLM takes strings, and an earlier answer may have refused";
 }
 
 // What was called before is put into words where the template knows neither tools nor calls, and left to it elsewhere.

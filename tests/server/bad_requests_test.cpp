@@ -59,6 +59,7 @@ std::vector<BadRequest> bad_requests() {
       {kChatPath, says(R"([{"role":"user","content":7}])"), 400, "messages"},
       {kChatPath, says(R"([{"role":"user","content":[7]}])"), 400, "messages"},
       {kChatPath, says(R"([{"role":"user","content":[{"type":"text"}]}])"), 400, "messages"},
+      {kChatPath, says(R"([{"role":"user","content":[{"type":"refusal","text":"hi"}]}])"), 400, "messages"},
       {kChatPath, says(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])"), 400,
        "messages"},
       // Prompts.
