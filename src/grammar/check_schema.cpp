@@ -303,19 +303,14 @@ class SchemaCheck {
   Status strings(const json::object& object, const std::string& where) const {
     QUIRE_RETURN_IF_ERROR(counted(object, "minLength", where));
     QUIRE_RETURN_IF_ERROR(counted(object, "maxLength", where));
-    const bool lengths = object.contains("minLength") || object.contains("maxLength");
     const json::value* pattern = object.if_contains("pattern");
     const json::value* format = object.if_contains("format");
-    if (pattern != nullptr && lengths && !combining_)
-      return refuse(where, "minLength and maxLength beside pattern would not be heeded");
     if (format != nullptr) {
       const std::string_view name = format->is_string() ? std::string_view(format->get_string()) : std::string_view();
       if (format_pattern(name).empty() && !is_integer_format(name)) {
         return refuse(where, fmt::format("the format {} is not supported", json::serialize(*format)));
       }
-      if (!combining_ && (pattern != nullptr || (lengths && !is_integer_format(name)))) {
-        return refuse(where, "pattern, minLength and maxLength beside format would not be heeded");
-      }
+      if (!combining_ && pattern != nullptr) return refuse(where, "a pattern beside format would not be heeded");
     }
     if (pattern == nullptr) return {};
     if (!pattern->is_string()) return refuse(where, "pattern must be a string");

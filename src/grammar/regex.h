@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ class Regex {
 
   // An expression in parentheses for texts all of which match.
   std::string ebnf(Spelling spelling) const;
+  // The same for those of at least and at most so many characters (-1: any number), as far as other counts in the same
+  // expression can say it: for all that match, where all are as long. Nullopt: they cannot.
+  std::optional<std::string> ebnf(Spelling spelling, int64_t least, int64_t most) const;
 
   // Does the whole of it match? Ill-formed UTF-8 does not. Time: its length times the expression's size.
   bool matches(std::string_view text) const;
@@ -45,6 +49,16 @@ class Regex {
     int32_t next = -1;
     int32_t other = -1;
   };
+
+  // Characters of the texts of a node; most is -1 where there is no bound.
+  struct Lengths {
+    int64_t least = 0;
+    int64_t most = 0;
+  };
+  static Lengths lengths(const Node& node);
+  static bool lengthen(Node& node, int64_t least);
+  static bool shorten(Node& node, int64_t most);
+  static bool shorten_parts(Node& sequence, int64_t most);
 
   static void take_out(const CodePoints& set, Node& node);
   static void write(const Node& node, Spelling spelling, std::string& out);

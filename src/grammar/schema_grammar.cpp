@@ -12,6 +12,7 @@
 #include "grammar/formats.h"
 #include "grammar/number_ebnf.h"
 #include "grammar/schema.h"
+#include "grammar/schema_parts.h"
 #include "text/utf8.h"
 
 namespace quire::grammar {
@@ -221,7 +222,9 @@ class SchemaGrammar {
           pattern != nullptr ? std::string_view(pattern->get_string()) : format_pattern(format->get_string());
       const Regex* regex = schema_.regex(text);
       if (regex == nullptr) return refuse(where, "the format is not one of strings, or the pattern was not read");
-      return "\"\\\"\" " + regex->ebnf(Spelling::kJson) + " \"\\\"\"";
+      auto within = ebnf_of_length(*regex, object, Spelling::kJson);
+      if (!within.ok()) return refuse(where, within.status().message());
+      return "\"\\\"\" " + *within + " \"\\\"\"";
     }
     if (const json::value* never = object.if_contains("not")) {
       std::vector<std::string> others;

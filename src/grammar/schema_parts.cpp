@@ -93,4 +93,22 @@ bool always_evaluates(const Schema& whole, const json::value& part, std::string_
          });
 }
 
+Result<std::string> ebnf_of_length(const Regex& regex, const json::object& schema, Spelling spelling) {
+  const auto bound = [&](const char* name, int64_t otherwise) {
+    const json::value* found = schema.if_contains(name);
+    return found == nullptr ? otherwise : found->to_number<int64_t>();
+  };
+  const int64_t least = bound("minLength", 0);
+  const int64_t most = bound("maxLength", -1);
+  auto out = regex.ebnf(spelling, least, most);
+  // What may repeat in it shares the characters that there are: of a format whose parts have lengths of their own, few
+  // would leave hardly any text that anybody means.
+  constexpr int64_t kFewest = 256;
+  const bool is_cut_short = schema.contains("format") && most >= 0 && most < kFewest;
+  if (!out || (is_cut_short && out != regex.ebnf(spelling, least, -1))) {
+    return invalid_argument("no strings of its pattern or format with minLength to maxLength characters can be told");
+  }
+  return *std::move(out);
+}
+
 }  // namespace quire::grammar

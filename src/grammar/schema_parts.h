@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <string>
 #include <string_view>
 
 #include <boost/json.hpp>
@@ -29,6 +30,10 @@ const boost::json::array* excluded(const boost::json::object& object);
 // A schema of strings without these. Errors: invalid_argument where what it says of them leaves no way to say so.
 Result<boost::json::value> strings_without(const boost::json::object& schema, const boost::json::array& values,
                                            std::string_view where);
+
+// Of the texts of a pattern or format those with the lengths that a schema of strings asks for. Errors:
+// invalid_argument: they cannot be told.
+Result<std::string> ebnf_of_length(const Regex& regex, const boost::json::object& schema, Spelling spelling);
 
 // Does an object that satisfies a part of `whole` have this property evaluated, whatever alternatives it takes? levels:
 // that it looks into.

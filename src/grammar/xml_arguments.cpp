@@ -10,6 +10,7 @@
 #include "grammar/formats.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
+#include "grammar/schema_parts.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
@@ -146,7 +147,9 @@ class Arguments {
       const std::string_view text =
           pattern != nullptr ? std::string_view(pattern->get_string()) : format_pattern(format->get_string());
       QUIRE_ASSIGN_OR_RETURN(const Regex regex, Regex::parse(text, limits_));
-      return element(name, grammar(regex.without(left_out()).ebnf(Spelling::kText)));
+      QUIRE_ASSIGN_OR_RETURN(const std::string value,
+                             ebnf_of_length(regex.without(left_out()), schema, Spelling::kText));
+      return element(name, grammar(value));
     }
     if (!schema.contains("minLength") && !schema.contains("maxLength")) return element(name, any_text(format_));
     const int64_t least = number_or(schema, "minLength", 0);

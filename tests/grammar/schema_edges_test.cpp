@@ -1,4 +1,6 @@
 // What schemas leave open, alternatives that nothing satisfies, and properties that no part of a schema looks at.
+#include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -153,6 +155,81 @@ TEST(Alternatives, ThatAreNotSupportedStillRefuseTheWhole) {
             std::string::npos);
   EXPECT_NE(refusal(R"({"anyOf":[{"type":"number","multipleOf":0.5},{"type":"null"}]})").find("multipleOf"),
             std::string::npos);
+}
+
+TEST(Lengths, BesideAPatternAreHeeded) {
+  expect({R"({"type":"string","pattern":"^[A-Z]{2}[0-9]*$","maxLength":4})",
+          {"\"AB\"", "\"AB12\""},
+          {"\"AB123\"", "\"A\"", "\"\""}});
+  expect({R"({"type":"string","pattern":"[a-z]+","minLength":3,"maxLength":4})",
+          {"\"abc\"", "\"abcd\""},
+          {"\"ab\"", "\"abcde\""}});
+  expect({R"({"type":"string","pattern":"a|bbb|c*","minLength":2})",
+          {"\"bbb\"", "\"cc\"", "\"cccc\""},
+          {"\"a\"", "\"c\"", "\"\""}});
+  expect({R"({"type":"string","pattern":"(ab)*","maxLength":5})", {"\"\"", "\"abab\""}, {"\"ababab\""}});
+  expect(
+      {R"({"type":"string","pattern":"[a-z]+@[a-z]+","maxLength":7})", {"\"a@b\"", "\"abc@def\""}, {"\"abcd@efgh\""}});
+  expect({R"({"type":"string","pattern":"(a*b){2,}","maxLength":3})", {"\"bb\""}, {"\"abab\"", "\"b\""}});
+  expect({R"({"allOf":[{"type":"string","pattern":"[a-z]+"},{"maxLength":2}]})", {"\"a\"", "\"ab\""}, {"\"abc\""}});
+}
+
+// As pydantic has a URL, and an address of a database's column.
+TEST(Lengths, BesideAFormatAreHeeded) {
+  expect({R"({"type":"string","format":"uri","minLength":1,"maxLength":2083})",
+          {"\"https://example.com/a?b=c\"", "\"mailto:a\""},
+          {"\"\"", "\"example\""}});
+  EXPECT_NE(refusal(R"({"type":"string","format":"uri","maxLength":40})").find("no strings of its pattern"),
+            std::string::npos);
+  expect({R"({"type":"string","format":"email","maxLength":255})", {"\"me@example.com\""}, {"\"me\""}});
+  expect({R"({"type":"string","format":"email","minLength":8,"maxLength":254})",
+          {"\"somebody@example.com\""},
+          {"\"a@bc.de\""}});
+  expect({R"({"type":"string","format":"uuid","minLength":36,"maxLength":36})",
+          {"\"123e4567-e89b-12d3-a456-426614174000\""},
+          {"\"123e4567\""}});
+}
+
+// Every text that the grammar takes has the lengths, whatever the expression.
+TEST(Lengths, OfRandomExpressionsHold) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](size_t below) { return random() % below; };
+  const std::function<std::string(int)> expression = [&](int depth) -> std::string {
+    constexpr const char* kCounts[] = {"*", "+", "?", "{2}", "{1,3}", "{2,}"};
+    switch (depth == 0 ? 0 : draw(4)) {
+      case 0:
+        return draw(2) == 0 ? "a" : "[ab]";
+      case 1:
+        return expression(depth - 1) + expression(depth - 1);
+      case 2:
+        return "(?:" + expression(depth - 1) + "|" + expression(depth - 1) + ")";
+      default:
+        return "(?:" + expression(depth - 1) + ")" + kCounts[draw(std::size(kCounts))];
+    }
+  };
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; i < texts.size() && texts[i].size() < 5; ++i) {
+    const std::string begun = texts[i];
+    for (const char* letter : {"a", "b"}) texts.push_back(begun + letter);
+  }
+  int made = 0;
+  for (int i = 0; i < 100; ++i) {
+    const size_t least = draw(3);
+    const std::string schema = R"({"type":"string","pattern":")" + expression(3) + R"(","minLength":)" +
+                               std::to_string(least) + R"(,"maxLength":)" + std::to_string(least + draw(3)) + "}";
+    SCOPED_TRACE(schema);
+    const auto constraint = compiled(schema_output(schema));
+    if (!constraint.ok()) continue;
+    ++made;
+    for (const std::string& text : texts) {
+      const std::string answer = "\"" + text + "\"";
+      if (!accepts(**constraint, answer)) continue;
+      EXPECT_TRUE((*constraint)->check(answer).ok()) << answer;
+    }
+  }
+  EXPECT_GT(made, 30);
 }
 
 TEST(UnevaluatedProperties, BesideAllOfAreThoseOfNoPart) {
