@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -70,14 +72,23 @@ class SchemaValidator {
     if (schema.is_bool()) return schema.get_bool() ? Status() : broken(where, "nothing is allowed there");
     // Schemas that combine each other without end are refused when they are made plain; this one may be on its way.
     if (depth_ > kMostCombined) return broken(where, "its schema combines others too deeply");
+    const json::object& object = schema.get_object();
+    // Those that combine are asked for again by who combines them, at each level twice.
+    const bool combines = keeps_ && !sees_all(object);
+    const Place place{&schema, &value};
+    if (combines) {
+      if (const auto found = checked_.find(place); found != checked_.end()) return found->second;
+    }
     ++depth_;
-    Status status = keywords(schema.get_object(), value, where);
+    Status status = keywords(object, value, where);
     --depth_;
+    if (combines) checked_.emplace(place, status);
     return status;
   }
 
  private:
   static constexpr int kMostCombined = 4 * kMostAnswerLevels;
+  using Place = std::pair<const void*, const void*>;  // of the schema, and of what is held against it
 
   Status keywords(const json::object& object, const json::value& value, const std::string& where) const {
     if (object.contains("$ref")) QUIRE_RETURN_IF_ERROR(check(schema_.place(object), value, where));
@@ -227,31 +238,33 @@ class SchemaValidator {
   }
 
   // Of the array `whole`, the first items that parts of the schema which it satisfies have looked at.
-  size_t num_evaluated(const json::value& schema, const json::value& whole, const std::string& where,
-                       bool with_rest = true) const {
-    const json::object* object = schema.if_object();
-    if (object == nullptr || depth_ > kMostCombined) return 0;
+  size_t num_evaluated(const json::object& schema, const json::value& whole, const std::string& where,
+                       bool with_rest) const {
+    if (depth_ > kMostCombined) return 0;
     const size_t all = whole.get_array().size();
-    if (object->contains("items") || (with_rest && object->contains("unevaluatedItems"))) return all;
-    const json::value* prefix = object->if_contains("prefixItems");
+    if (schema.contains("items") || (with_rest && schema.contains("unevaluatedItems"))) return all;
+    const Place place{&schema, &whole};
+    if (const auto found = num_evaluated_.find(place); found != num_evaluated_.end()) return found->second;
+    const json::value* prefix = schema.if_contains("prefixItems");
     size_t count = prefix == nullptr ? 0 : std::min(all, prefix->get_array().size());
     ++depth_;
     const auto part = [&](const json::value& one) {
       const bool holds = check(one, whole, where).ok();
-      if (holds) count = std::max(count, num_evaluated(one, whole, where));
+      if (holds && one.is_object())
+        count = std::max(count, num_evaluated(one.get_object(), whole, where, /*with_rest=*/true));
       return holds;
     };
     for (const char* name : {"allOf", "anyOf", "oneOf"}) {
-      const json::value* list = object->if_contains(name);
+      const json::value* list = schema.if_contains(name);
       if (list != nullptr) std::ranges::for_each(list->get_array(), part);
     }
-    if (const json::value* condition = object->if_contains("if")) {
-      const json::value* branch = object->if_contains(part(*condition) ? "then" : "else");
+    if (const json::value* condition = schema.if_contains("if")) {
+      const json::value* branch = schema.if_contains(part(*condition) ? "then" : "else");
       if (branch != nullptr) part(*branch);
     }
-    if (object->contains("$ref")) part(schema_.place(*object));
+    if (schema.contains("$ref")) part(schema_.place(schema));
     --depth_;
-    return count;
+    return num_evaluated_[place] = count;
   }
 
   Status members(const json::object& schema, const json::object& value, const std::string& where) const {
@@ -286,41 +299,46 @@ class SchemaValidator {
   }
 
   // Has a part of the schema that `whole` satisfies looked at its property `name`?
-  bool evaluates(const json::value& schema, std::string_view name, const json::value& whole, const std::string& where,
-                 bool with_rest = true) const {
-    const json::object* object = schema.if_object();
-    if (object == nullptr || depth_ > kMostCombined) return false;
-    if (object->contains("additionalProperties") || (with_rest && object->contains("unevaluatedProperties"))) {
+  bool evaluates(const json::object& schema, std::string_view name, const json::value& whole, const std::string& where,
+                 bool with_rest) const {
+    if (depth_ > kMostCombined) return false;
+    if (schema.contains("additionalProperties") || (with_rest && schema.contains("unevaluatedProperties"))) {
       return true;
     }
+    const std::pair place{Place{&schema, &whole}, static_cast<const void*>(name.data())};
+    if (const auto known = evaluates_.find(place); known != evaluates_.end()) return known->second;
     const auto has = [&](const char* keyword, const auto& is_it) {
-      const json::value* found = object->if_contains(keyword);
+      const json::value* found = schema.if_contains(keyword);
       return found != nullptr && is_it(*found);
     };
     ++depth_;
-    const auto part = [&](const json::value& one) {
-      return check(one, whole, where).ok() && evaluates(one, name, whole, where);
+    const auto looks = [&](const json::value& one) {
+      return one.is_object() && evaluates(one.get_object(), name, whole, where, /*with_rest=*/true);
     };
+    const auto part = [&](const json::value& one) { return check(one, whole, where).ok() && looks(one); };
     const auto parts = [&](const json::value& list) { return std::ranges::any_of(list.get_array(), part); };
     const auto patterns = [&](const json::value& map) {
       return std::ranges::any_of(map.get_object(), [&](const auto& one) { return matches(one.key(), name); });
     };
     const auto condition = [&](const json::value& one) {
       const bool holds = check(one, whole, where).ok();
-      return (holds && evaluates(one, name, whole, where)) || has(holds ? "then" : "else", part);
+      return (holds && looks(one)) || has(holds ? "then" : "else", part);
     };
     const bool found = has("properties", [&](const json::value& map) { return map.get_object().contains(name); }) ||
                        has("patternProperties", patterns) || has("allOf", parts) || has("anyOf", parts) ||
                        has("oneOf", parts) || has("if", condition) ||
-                       (object->contains("$ref") && part(schema_.place(*object)));
+                       (schema.contains("$ref") && part(schema_.place(schema)));
     --depth_;
-    return found;
+    return evaluates_[place] = found;
   }
 
   Status member(const json::object& schema, std::string_view name, const json::value& value,
                 const std::string& where) const {
     if (const json::value* names = schema.if_contains("propertyNames")) {
-      QUIRE_RETURN_IF_ERROR(check(*names, json::value(json::string(name)), where));
+      const bool keeps = std::exchange(keeps_, false);  // of this value nothing is: it goes again
+      const Status named = check(*names, json::value(json::string(name)), where);
+      keeps_ = keeps;
+      QUIRE_RETURN_IF_ERROR(named);
     }
     bool known = false;
     if (const json::value* properties = schema.if_contains("properties")) {
@@ -345,6 +363,11 @@ class SchemaValidator {
   const Schema& schema_;
   bool loosely_;
   mutable int depth_ = 0;
+  // What has been found, so that time is that of the schema's parts and the answer's, and not of the ways between them.
+  mutable bool keeps_ = true;
+  mutable std::map<Place, Status> checked_;
+  mutable std::map<Place, size_t> num_evaluated_;
+  mutable std::map<std::pair<Place, const void*>, bool> evaluates_;  // of a property by its name's place
 };
 
 Result<json::value> parse_answer(std::string_view text) {

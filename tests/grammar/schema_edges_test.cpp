@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "grammar/schema.h"
 #include "tests/grammar/grammar_support.h"
 
@@ -13,7 +15,7 @@ namespace {
 using namespace testing;  // NOLINT
 
 struct EdgeCase {
-  const char* schema;
+  std::string schema;
   std::vector<const char*> good, bad;  // of the answers that the grammar takes
 };
 
@@ -240,6 +242,28 @@ TEST(UnevaluatedProperties, BesideAllOfAreThoseOfNoPart) {
   expect({R"({"allOf":[{"type":"object","properties":{"a":true}},{"required":["a"]}],"unevaluatedProperties":false})",
           {R"({"a":1})"},
           {"{}", R"({"a":1,"b":1})"}});
+}
+
+// Each level asks the one below it twice: 2^28 times without what has been found being kept.
+TEST(UnevaluatedProperties, OfManyLevelsAreLookedAtOnceALevel) {
+  constexpr int kLevels = 28;
+  const auto chain = [kLevels](const std::string& innermost, const std::string& type, const std::string& rest) {
+    std::string schema = R"({"$defs":{"L0":)" + innermost;
+    for (int level = 1; level <= kLevels; ++level) {
+      schema += fmt::format(R"(,"L{}":{{"type":"{}","allOf":[{{"$ref":"#/$defs/L{}"}}],"{}":{{"type":"integer"}}}})",
+                            level, type, level - 1, rest);
+    }
+    return fmt::format(R"({}}},"$ref":"#/$defs/L{}"}})", schema, kLevels);
+  };
+  expect({chain(R"({"type":"array","prefixItems":[{"type":"integer"}],"items":false,"minItems":1})", "array",
+                "unevaluatedItems"),
+          {"[1]"},
+          {"[]", "[1,2]"}});
+  expect(
+      {chain(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})",
+             "object", "unevaluatedProperties"),
+       {R"({"a":1})"},
+       {"{}", R"({"a":1,"b":2})"}});
 }
 
 TEST(UnevaluatedProperties, OfAPartAreNotEvaluatedByAnother) {
