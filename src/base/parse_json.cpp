@@ -89,7 +89,7 @@ class GuardedHandler {
     return false;
   }
   bool on_array_begin(error_code&) {
-    note_value();
+    note_plain();
     open_.push_back({.is_list = true});
     return true;
   }
@@ -100,7 +100,7 @@ class GuardedHandler {
     return true;
   }
   bool on_object_begin(error_code&) {
-    note_value();
+    note_object();
     open_.push_back({.names_begin = names_.size(), .ends_begin = ends_.size()});
     return true;
   }
@@ -137,7 +137,7 @@ class GuardedHandler {
     return true;
   }
   bool on_string(json::string_view part, size_t, error_code&) {
-    if (note_value()) stack_.push_string(part);
+    if (note_plain()) stack_.push_string(part);
     return true;
   }
   bool on_number_part(json::string_view, error_code&) { return true; }
@@ -154,11 +154,11 @@ class GuardedHandler {
     return true;
   }
   bool on_bool(bool value, error_code&) {
-    if (note_value()) stack_.push_bool(value);
+    if (note_plain()) stack_.push_bool(value);
     return true;
   }
   bool on_null(error_code&) {
-    if (note_value()) stack_.push_null();
+    if (note_plain()) stack_.push_null();
     return true;
   }
   bool on_comment_part(json::string_view, error_code&) { return true; }
@@ -167,8 +167,8 @@ class GuardedHandler {
  private:
   struct OpenValue {
     bool is_list = false;
-    size_t num_entries = 0, num_numbers = 0;  // of a list
-    size_t names_begin = 0, ends_begin = 0;   // of an object
+    size_t num_entries = 0, num_plain = 0;   // of a list
+    size_t names_begin = 0, ends_begin = 0;  // of an object
   };
   static constexpr size_t kKeeps = 0, kToTheEnd = std::numeric_limits<size_t>::max();
 
@@ -176,25 +176,32 @@ class GuardedHandler {
   // Whether the innermost open value is the one that has too many entries.
   bool is_excessive() const { return open_.size() == counts_until_; }
 
-  // Both: whether what comes is to be kept.
-  bool note_value() {
-    ++num_values_;
-    if (!keeps()) return false;
-    if (num_values_ > limits_.max_values) counts_until_ = kToTheEnd;
+  // All: whether what comes is to be kept. What is made of objects takes far more than lists of texts or token ids.
+  bool note_object() {
+    count_value();
     if (open_.empty() || !open_.back().is_list) return keeps();
     OpenValue& list = open_.back();
-    if (++list.num_entries - list.num_numbers > limits_.max_items) counts_until_ = open_.size();
+    if (keeps() && ++list.num_entries - list.num_plain > limits_.max_items) counts_until_ = open_.size();
+    return keeps();
+  }
+  bool note_plain() {
+    count_value();
+    count_plain();
     return keeps();
   }
   bool note_number() {
-    ++num_numbers_;
-    if (!keeps()) return false;
-    if (num_numbers_ > limits_.max_numbers) counts_until_ = kToTheEnd;
-    if (!open_.empty() && open_.back().is_list) {
-      ++open_.back().num_entries;
-      ++open_.back().num_numbers;
-    }
+    if (++num_numbers_ > limits_.max_numbers && keeps()) counts_until_ = kToTheEnd;
+    count_plain();
     return keeps();
+  }
+
+  void count_value() {
+    if (++num_values_ > limits_.max_values && keeps()) counts_until_ = kToTheEnd;
+  }
+  void count_plain() {
+    if (!keeps() || open_.empty() || !open_.back().is_list) return;
+    ++open_.back().num_entries;
+    ++open_.back().num_plain;
   }
 
   bool has_too_many(std::string_view what, size_t count, size_t most, JsonFault which, error_code& error) {

@@ -16,7 +16,7 @@ inline constexpr size_t kMostJsonMembers = 65'536;  // of one object
 // Text may become a hundred times as large when it is read: what counts is how many values there are.
 struct JsonLimits {
   size_t max_depth = 32;
-  // Of one list, which are no numbers.
+  // Of one list, which are objects.
   size_t max_items = std::numeric_limits<size_t>::max();
   // Of the whole text: values that are no numbers, and numbers, of which more are usual (lists of token ids).
   size_t max_values = std::numeric_limits<size_t>::max();
