@@ -61,7 +61,8 @@ TEST_F(CutText, WhatCannotBeReadIsNamed) {
   const auto refused = [&](const PerplexityOptions& options) {
     return cut_text(options, *tokenizer).status().message();
   };
-  EXPECT_THAT(refused({.text_path = "/no/such/file"}), testing::HasSubstr("--text: there is no file \"/no/such/file\""));
+  EXPECT_THAT(refused({.text_path = "/no/such/file"}),
+              testing::HasSubstr("--text: there is no file \"/no/such/file\""));
   EXPECT_THAT(refused({.text_path = path_, .window = 3}), testing::HasSubstr("--window 3"));
   EXPECT_THAT(refused({.text_path = path_, .window = 1 << 20}), testing::HasSubstr("a window of 1048576"));
   EXPECT_THAT(refused({.text_path = path_, .most_windows = -1}), testing::HasSubstr("--num-windows -1"));
