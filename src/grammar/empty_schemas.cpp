@@ -15,9 +15,7 @@ constexpr int kMostEmptyLevels = 256;  // deeper it is not known
 // What the values must be that `part` does not declare. Of several parts that are put together it is not known what
 // they leave unevaluated.
 json::value rest_of(const json::object& part, std::string_view name, std::string_view unevaluated) {
-  constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
-  const bool combines = std::ranges::any_of(kCombining, [&](std::string_view one) { return part.contains(one); });
-  return schema_at(part, part.contains(name) || combines ? name : unevaluated);
+  return schema_at(part, part.contains(name) || combines(part) ? name : unevaluated);
 }
 
 }  // namespace

@@ -74,15 +74,15 @@ class SchemaValidator {
     if (depth_ > kMostCombined) return broken(where, "its schema combines others too deeply");
     const json::object& object = schema.get_object();
     // Those that combine are asked for again by who combines them, at each level twice.
-    const bool combines = keeps_ && !sees_all(object);
+    const bool is_kept = keeps_ && combines(object);
     const Place place{&schema, &value};
-    if (combines) {
+    if (is_kept) {
       if (const auto found = checked_.find(place); found != checked_.end()) return found->second;
     }
     ++depth_;
     Status status = keywords(object, value, where);
     --depth_;
-    if (combines) checked_.emplace(place, status);
+    if (is_kept) checked_.emplace(place, status);
     return status;
   }
 
@@ -156,12 +156,6 @@ class SchemaValidator {
     return {};
   }
 
-  // Whether no other parts evaluate anything.
-  static bool sees_all(const json::object& schema) {
-    constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
-    return std::ranges::none_of(kCombining, [&](std::string_view name) { return schema.contains(name); });
-  }
-
   static Status number(const json::object& schema, const json::value& value, const std::string& where) {
     // Integers beyond a double's are compared as they are where both sides are.
     const auto compare = [&value](const json::value& bound) {
@@ -229,7 +223,7 @@ class SchemaValidator {
 
   Status unevaluated_items(const json::object& schema, const json::value& value, const std::string& where) const {
     const json::value* rest = schema.if_contains("unevaluatedItems");
-    if (rest == nullptr || (loosely_ && !sees_all(schema))) return {};
+    if (rest == nullptr || (loosely_ && combines(schema))) return {};
     const json::array& items = value.get_array();
     for (size_t i = num_evaluated(schema, value, where, /*with_rest=*/false); i < items.size(); ++i) {
       QUIRE_RETURN_IF_ERROR(check(*rest, items[i], fmt::format("{}/{}", where, i)));

@@ -30,6 +30,12 @@ inline std::vector<std::string_view> named_types(const boost::json::object& sche
   return types;
 }
 
+// Whether a schema holds others against the same value.
+inline bool combines(const boost::json::object& schema) {
+  constexpr std::array<std::string_view, 5> kCombining = {"$ref", "allOf", "anyOf", "oneOf", "if"};
+  return std::ranges::any_of(kCombining, [&](std::string_view name) { return schema.contains(name); });
+}
+
 // By JSON schema's rules: 1.0 is an integer.
 inline bool value_has_type(const boost::json::value& value, std::string_view type) {
   if (type == "null") return value.is_null();

@@ -12,6 +12,7 @@
 #include "models/decoder.h"
 #include "models/mamba_family.h"
 #include "models/moe_family.h"
+#include "models/plain_mlp.h"
 #include "nn/linear.h"
 #include "nn/mamba2.h"
 
@@ -25,13 +26,6 @@ const NemotronHConfig& nemotron_of(const ModelConfig& config) {
   return std::get<NemotronHConfig>(config.family);
 }
 
-std::unique_ptr<nn::FeedForward> plain_mlp(nn::Loader& loader, const std::string& prefix, int64_t size,
-                                           const ModelConfig& config) {
-  return std::make_unique<nn::PlainMlp>(loader, nn::Linear::Part{prefix + ".up_proj", size, config.mlp_bias},
-                                        nn::Linear::Part{prefix + ".down_proj", config.hidden_size, config.mlp_bias},
-                                        config.activation);
-}
-
 // Experts that read and write fewer numbers than the stream has. The router and the shared expert see all of them.
 class NarrowExperts final : public nn::FeedForward {
  public:
@@ -40,7 +34,8 @@ class NarrowExperts final : public nn::FeedForward {
         in_(loader, prefix + "mixer.fc1_latent_proj", config.hidden_size, size_, config.mlp_bias),
         experts_(loader, prefix, routed_of(config)),
         out_(loader, prefix + "mixer.fc2_latent_proj", size_, config.hidden_size, config.mlp_bias),
-        shared_(plain_mlp(loader, prefix + "mixer.shared_experts", config.moe.shared_intermediate_size, config)) {}
+        shared_(plain_mlp(loader, prefix, config, "mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj",
+                          config.moe.shared_intermediate_size)) {}
 
   DType input_dtype(const nn::StepContext& /*step*/) const override { return DType::kF32; }
   void operator()(const nn::StepContext& step, const ops::ConstView& x, const ops::View& out) const override {
@@ -77,7 +72,7 @@ class NarrowExperts final : public nn::FeedForward {
 std::unique_ptr<nn::FeedForward> nemotron_mlp(nn::Loader& loader, const std::string& prefix, const ModelConfig& config,
                                               int32_t layer) {
   if (nemotron_of(config).blocks[static_cast<size_t>(layer)] == NemotronBlock::kMlp) {
-    return plain_mlp(loader, prefix + "mixer", config.intermediate_size, config);
+    return plain_mlp(loader, prefix, config, "mixer.up_proj", "mixer.down_proj");
   }
   if (nemotron_of(config).expert_input_size > 0) return std::make_unique<NarrowExperts>(loader, prefix, config);
   return std::make_unique<nn::MoeBlock>(loader, prefix,

@@ -9,11 +9,12 @@
 
 namespace quire::models {
 
-// `in`, `out`: names behind `prefix`.
+// `in`, `out`: names behind `prefix`. size: of what is between them; 0: intermediate_size.
 inline std::unique_ptr<nn::FeedForward> plain_mlp(nn::Loader& loader, const std::string& prefix,
-                                                  const ModelConfig& config, const char* in, const char* out) {
+                                                  const ModelConfig& config, const char* in, const char* out,
+                                                  int64_t size = 0) {
   return std::make_unique<nn::PlainMlp>(
-      loader, nn::Linear::Part{prefix + in, config.intermediate_size, config.mlp_bias},
+      loader, nn::Linear::Part{prefix + in, size > 0 ? size : config.intermediate_size, config.mlp_bias},
       nn::Linear::Part{prefix + out, config.hidden_size, config.mlp_bias}, config.activation);
 }
 

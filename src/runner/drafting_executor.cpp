@@ -49,11 +49,11 @@ Result<DraftsBesideWorkers> make_drafts_beside_workers(const EngineConfig& confi
   DraftsBesideWorkers made{.backend = std::move(backend)};
   QUIRE_ASSIGN_OR_RETURN(made.drafts, ModelDrafts::create(config, *made.backend));
   if (!is_head(config.speculative_config.method)) return made;
-  QUIRE_ASSIGN_OR_RETURN(made.vocabulary, lend_vocabulary(config, nn::Loader::Mode::kPlan, *made.backend));
+  const bool reads = made.drafts->reads_model();
+  const auto mode = reads ? nn::Loader::Mode::kLoad : nn::Loader::Mode::kPlan;
+  QUIRE_ASSIGN_OR_RETURN(made.vocabulary, lend_vocabulary(config, mode, *made.backend));
   QUIRE_ASSIGN_OR_RETURN(made.store, made.drafts->attach(*made.vocabulary.model));
-  if (!made.drafts->reads_model()) return made;
-  QUIRE_ASSIGN_OR_RETURN(made.vocabulary, lend_vocabulary(config, nn::Loader::Mode::kLoad, *made.backend));
-  QUIRE_ASSIGN_OR_RETURN(made.store, made.drafts->attach(*made.vocabulary.model));
+  if (!reads) return made;
   log_info("the model's embeddings and head over the vocabulary, which the head that drafts reads: {}",
            format_bytes(made.vocabulary.bytes));
   return made;

@@ -29,4 +29,10 @@ Result<LentVocabulary> lend_vocabulary(const EngineConfig& config, nn::Loader::M
   return lent;
 }
 
+Result<int64_t> lent_bytes(const EngineConfig& config, bool reads, ops::Backend& backend) {
+  if (!reads || !has_workers(config)) return 0;
+  QUIRE_ASSIGN_OR_RETURN(const LentVocabulary lent, lend_vocabulary(config, nn::Loader::Mode::kPlan, backend));
+  return lent.bytes;
+}
+
 }  // namespace quire::runner

@@ -23,4 +23,8 @@ struct LentVocabulary {
 // model. The backend must outlive it.
 Result<LentVocabulary> lend_vocabulary(const EngineConfig& config, nn::Loader::Mode mode, ops::Backend& backend);
 
+// What it takes of this process beside workers, from headers alone; reads: whether the head reads any of it. 0: there
+// are no workers, or it reads nothing.
+Result<int64_t> lent_bytes(const EngineConfig& config, bool reads, ops::Backend& backend);
+
 }  // namespace quire::runner

@@ -142,12 +142,8 @@ class MedusaDrafts final : public ModelDrafts {
 
 Result<DraftMemory> plan_medusa_memory(const EngineConfig& config, ops::Backend& backend) {
   QUIRE_ASSIGN_OR_RETURN(const OpenedMedusa opened, open_named(config, backend, nn::Loader::Mode::kPlan));
-  int64_t weight_bytes = opened.weight_bytes;
-  if (has_workers(config) && opened.heads->reads_target()) {
-    QUIRE_ASSIGN_OR_RETURN(const LentVocabulary lent, lend_vocabulary(config, nn::Loader::Mode::kPlan, backend));
-    weight_bytes += lent.bytes;
-  }
-  return DraftMemory{.weight_bytes = weight_bytes,
+  QUIRE_ASSIGN_OR_RETURN(const int64_t lent, lent_bytes(config, opened.heads->reads_target(), backend));
+  return DraftMemory{.weight_bytes = opened.weight_bytes + lent,
                      .workspace_bytes = workspace_floats(*opened.heads, backend) * static_cast<int64_t>(sizeof(float)),
                      .pool_bytes = waiting_medusa_bytes(*opened.heads)};
 }

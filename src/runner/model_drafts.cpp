@@ -89,15 +89,12 @@ const models::Family* head_family(const EngineConfig& config) {
 
 namespace {
 
-// Of what a head reads of a model that workers have, and that this process has once more.
-Result<int64_t> lent_bytes(const EngineConfig& config, const PlannedModel& head,
-                           const checkpoint::Checkpoint& checkpoint, ops::Backend& backend) {
-  if (!has_workers(config) || !is_head(config.speculative_config.method)) return 0;
-  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, head.quantization, head.weight_dtype);
+// Whether this planned head reads embeddings or the head over the vocabulary of its model.
+Result<bool> reads_target(const PlannedDrafter& drafter, ops::Backend& backend) {
+  const PlannedModel& head = drafter.planned;
+  nn::Loader loader(nn::Loader::Mode::kPlan, *drafter.checkpoint, backend, head.quantization, head.weight_dtype);
   QUIRE_ASSIGN_OR_RETURN(const auto model, head.family.build(head.config, head.max_model_len, loader));
-  if (!models::draft_head(*model).reads_target()) return 0;
-  QUIRE_ASSIGN_OR_RETURN(const LentVocabulary lent, lend_vocabulary(config, nn::Loader::Mode::kPlan, backend));
-  return lent.bytes;
+  return models::draft_head(*model).reads_target();
 }
 
 }  // namespace
@@ -109,9 +106,12 @@ Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& 
   const MemoryPlan& memory = drafter.planned.memory;
   DraftMemory out = {
       .weight_bytes = memory.weight_bytes, .workspace_bytes = memory.workspace_bytes, .pool_bytes = memory.kv_bytes};
-  if (is_head(config.speculative_config.method)) out.pool_bytes += waiting_bytes(drafter.planned.config);
-  QUIRE_ASSIGN_OR_RETURN(const int64_t lent, lent_bytes(config, drafter.planned, *drafter.checkpoint, backend));
-  out.weight_bytes += lent;
+  if (is_head(config.speculative_config.method)) {
+    out.pool_bytes += waiting_bytes(drafter.planned.config);
+    QUIRE_ASSIGN_OR_RETURN(const bool reads, reads_target(drafter, backend));
+    QUIRE_ASSIGN_OR_RETURN(const int64_t lent, lent_bytes(config, reads, backend));
+    out.weight_bytes += lent;
+  }
   if (config.speculative_config.method == SpeculativeMethod::kDflash) {
     QUIRE_ASSIGN_OR_RETURN(const int32_t tokens, block_tokens(config.speculative_config, drafter.planned.config));
     out.workspace_bytes += block_logit_bytes(drafter.planned.config, tokens);

@@ -15,26 +15,18 @@ TappedStates::TappedStates(std::vector<int32_t> layers, int64_t hidden_size, ops
 void TappedStates::take(const nn::StepContext& step, size_t index, const nn::HiddenStates& states) {
   if (step.workspace.measures()) return;
   const int64_t rows = states.residual.num_rows;
-  QUIRE_CHECK(states.residual.num_columns == hidden_size_);
-  if (!backend_.computes_in_host_memory()) {
-    QUIRE_CHECK(rows <= most_rows_);
-    const ops::View to(on_device_.as<float>() + index * floats(most_rows_), rows, hidden_size_);
-    step.copy(states.residual, to);
-    if (!states.pending) return;
-    return step(ops::AddArgs{.hidden = to.floats(),
-                             .delta = states.delta.floats(),
-                             .delta_scale = 1,
-                             .num_tokens = rows,
-                             .size = hidden_size_});
-  }
-  float* const to = first(rows, index + 1).data() + index * floats(rows);
-  const float* const residual = states.residual.floats();
-  if (!states.pending) {
-    std::copy_n(residual, floats(rows), to);
-    return;
-  }
-  const float* const delta = states.delta.floats();
-  for (size_t i = 0; i < floats(rows); ++i) to[i] = residual[i] + delta[i];
+  const bool on_host = backend_.computes_in_host_memory();
+  QUIRE_CHECK(states.residual.num_columns == hidden_size_ && (on_host || rows <= most_rows_));
+  float* const at = on_host ? first(rows, index + 1).data() + index * floats(rows)
+                            : on_device_.as<float>() + index * floats(most_rows_);
+  const ops::View to(at, rows, hidden_size_);
+  step.copy(states.residual, to);
+  if (!states.pending) return;
+  step(ops::AddArgs{.hidden = to.floats(),
+                    .delta = states.delta.floats(),
+                    .delta_scale = 1,
+                    .num_tokens = rows,
+                    .size = hidden_size_});
 }
 
 std::span<float> TappedStates::first(int64_t rows, size_t num_layers) {
