@@ -35,6 +35,7 @@ WHOLE_HEADS = {"head_dim": 8}  # hidden_size / num_attention_heads, as the class
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 GROWING = {**YARN, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.5}  # queries do
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+THIRDS = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8}  # two ranks share a kv head
 GEMMA4 = {"num_hidden_layers": 6, "head_dim": 8, "global_head_dim": 16, "sliding_window": 9, "layer_types": WINDOWS * 2,
           "vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
 DELTA_NETS = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
@@ -81,6 +82,10 @@ FAMILIES = {
     "olmo3": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "num_key_value_heads": 4,
               "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN}},
     "olmoe": {**WHOLE_HEADS, "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2, "rope_parameters": PLAIN},
+    "smollm3_thirds": {**THIRDS, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "rope_parameters": PLAIN},
+    "olmo3_thirds": {**THIRDS, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN}},
+    "falcon_thirds": {**THIRDS, "num_key_value_heads": None, "head_dim": None, "intermediate_size": None, "num_kv_heads": 3,
+                      "new_decoder_architecture": True, "rope_parameters": PLAIN},
     "smollm3": {**WHOLE_HEADS, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "rope_parameters": PLAIN},
     "seed_oss": {"attention_bias": True, "attention_dropout": 0.0, "residual_dropout": 0.0, "rope_parameters": PLAIN},
     "ernie4_5": {"use_bias": False, "rope_parameters": PLAIN},
@@ -136,7 +141,8 @@ FAMILIES = {
 # Whose model_type is another.
 GEMMA4S = {"gemma4", "gemma4_dense", "gemma4_moe"}
 LFM2S = {"lfm2", "lfm2_moe"}
-CLASSES = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+CLASSES = {"smollm3_thirds": "smollm3", "olmo3_thirds": "olmo3", "falcon_thirds": "falcon",
+           "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
            "nemotron_h_narrow": "nemotron_h", "stablelm_parallel": "stablelm", "stablelm_12b": "stablelm", "cohere_plus": "cohere", "llama4": "llama4_text",
            "llama4_scout": "llama4_text", "gpt_neox_serial": "gpt_neox", "falcon_new": "falcon",
            "gemma4": "gemma4_text", "gemma4_dense": "gemma4_text", "gemma4_moe": "gemma4_text"}

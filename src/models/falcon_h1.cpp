@@ -56,7 +56,7 @@ class ScaledMlp final : public nn::FeedForward {
       : function_(config.activation), output_(static_cast<float>(std::get<FalconH1Config>(config.family).mlp_output)) {
     const int64_t whole = config.intermediate_size;
     const nn::Linear::Part down{prefix + ".down_proj", config.hidden_size, config.mlp_bias};
-    const nn::Range own = nn::share_of_inner(loader, down, whole, 3);
+    const nn::Range own = nn::share_of_inner(loader, down, whole);
     std::vector<nn::Linear::Part> parts = {{prefix + ".gate_proj", whole, config.mlp_bias},
                                            {prefix + ".up_proj", whole, config.mlp_bias}};
     for (nn::Linear::Part& part : parts) {

@@ -74,7 +74,7 @@ std::vector<float> weights_of_heads(Loader& loader, const std::string& name, int
 }  // namespace
 
 HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,
-                         int64_t head_dim, int rank) {
+                         int64_t head_dim, int rank, bool cuts_groups) {
   const HeadShare all{{0, num_heads}, {0, num_kv_heads}};
   const Shard& shard = loader.shard();
   if (shard.is_whole()) return all;
@@ -82,7 +82,8 @@ HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num
       loader.column_grain({second.prefix + ".weight", {second.rows, num_heads * head_dim}, second.transposed});
   if (loader.rounds()) grain = std::lcm(grain, info(DType::kQ8_0).block_values);
   const int64_t unit = std::lcm(grain, head_dim) / head_dim;
-  auto share = share_heads(num_heads, num_kv_heads, unit, rank, shard.size);
+  auto share =
+      share_heads(num_heads, num_kv_heads, unit, rank, shard.size, cuts_groups && loader.backend().cuts_groups());
   if (share.ok()) return *share;
   loader.fail(share.status());
   return all;
@@ -97,13 +98,10 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
     : config_(config) {
   const Shard& shard = loader.shard();
   const auto share_of_rank = [&](int rank) {
-    return share_of_heads(loader, output, config.num_heads, config.num_kv_heads, config.head_dim, rank);
+    return share_of_heads(loader, output, config.num_heads, config.num_kv_heads, config.head_dim, rank,
+                          /*cuts_groups=*/true);
   };
   const HeadShare share = share_of_rank(shard.rank);
-  for (int rank = 0; rank < shard.size && !shard.is_whole(); ++rank) {
-    const HeadShare theirs = share_of_rank(rank);
-    loader.add_load(rank, 2 * (theirs.heads.count + theirs.kv_heads.count) * config.head_dim * config.hidden_size);
-  }
   if (!shard.is_whole()) take_share(loader, share, qkv);
   if (config.output_gate && config.gate_name == nullptr) qkv[0].taken = gates_and_queries(share.heads, config.head_dim);
   if (config.grouped_rows) qkv[0].taken = rows_of_groups(share, config);
@@ -175,6 +173,11 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
   }
   if (first != queries + 2 * keys)
     loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
+  const int32_t group = config_.num_heads / config_.num_kv_heads;
+  if (share.kv_heads.count > 1 && share.heads.count != share.kv_heads.count * group) {
+    group_ = group;
+    heads_before_ = static_cast<int32_t>(share.heads.first - share.kv_heads.first * group);
+  }
   config_.num_heads = static_cast<int32_t>(share.heads.count);
   config_.num_kv_heads = static_cast<int32_t>(share.kv_heads.count);
   loader.tell_kv_heads(share.kv_heads);
@@ -291,6 +294,8 @@ void Attention::attend(const StepContext& step, const Batch& asking, const Cache
   attention.queries = query.strided_floats();
   attention.query_stride = query.row_stride;
   attention.num_heads = config_.num_heads;
+  attention.group = group_;
+  attention.heads_before = heads_before_;
   attention.scale = config_.scale;
   attention.window = config_.window;
   attention.both_ways = config_.both_ways;

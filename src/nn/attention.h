@@ -86,9 +86,10 @@ void over_all_columns(const StepContext& step, const std::vector<comm::ColumnRan
   step.workspace.rewind(mark);
 }
 
-// The heads of this rank where their outputs are `second`'s inputs, head_dim each. No such cut: the loader fails.
+// The heads of a rank where their outputs are `second`'s inputs, head_dim each; cuts_groups: if the backend does, too
+// (share_heads()). No such cut: the loader fails.
 HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,
-                         int64_t head_dim, int rank);
+                         int64_t head_dim, int rank, bool cuts_groups = false);
 
 class Attention final : public SelfAttention {
  public:
@@ -141,6 +142,8 @@ class Attention final : public SelfAttention {
                        const ops::View& own) const;
 
   AttentionConfig config_;  // heads: those of this rank
+  int32_t group_ = 0;       // of a rank that has parts of groups: PagedAttentionArgs::group
+  int32_t heads_before_ = 0;
   Linear qkv_;
   Linear output_;
   std::vector<comm::ColumnRange> query_columns_;  // of QkNorm::kProjection of several ranks: each one's

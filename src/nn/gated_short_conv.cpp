@@ -9,7 +9,7 @@ namespace {
 // theirs.
 Range own_channels(Loader& loader, const Linear::Part& output) {
   const WeightSpec weight{output.prefix + ".weight", {output.rows, output.rows}};
-  return loader.share_of_columns(weight, output.rows, /*work=*/0);
+  return loader.share_of_columns(weight, output.rows);
 }
 
 }  // namespace

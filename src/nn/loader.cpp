@@ -40,13 +40,7 @@ StoredWeight Loader::weight(const WeightSpec& spec) {
   return {};
 }
 
-void Loader::add_load(int rank, int64_t numbers) {
-  loads_.resize(static_cast<size_t>(shard_.size));
-  loads_[static_cast<size_t>(rank)] += numbers;
-}
-
 void Loader::begin_layer(int32_t index, int32_t num_layers) {
-  loads_.clear();
   const Range own = layers_of(stage_, num_layers);
   holds_ = index >= own.first && index < own.end();
   if (own.count == 0 && !stage_.without_layers)
@@ -61,7 +55,7 @@ int64_t Loader::column_grain(const WeightSpec& spec) const {
   return is_there && !resolved->turned ? resolved->grain : 1;
 }
 
-Range Loader::share_of_columns(const WeightSpec& spec, int64_t total, int64_t work) {
+Range Loader::share_of_columns(const WeightSpec& spec, int64_t total) {
   if (shard_.is_whole()) return {0, total};
   constexpr int64_t kPreferred = 64;  // whole cache lines, whole panels
   int64_t least = column_grain(spec);
@@ -72,8 +66,7 @@ Range Loader::share_of_columns(const WeightSpec& spec, int64_t total, int64_t wo
   }
   const bool is_wide = (total + most - 1) / most >= shard_.size;
   const int64_t unit = is_wide ? most : least;
-  const Range own = work == 0 || loads_.empty() ? even_share(total, unit, shard_.rank, shard_.size)
-                                                : balanced_share(total, unit, work * unit, loads_, shard_.rank);
+  const Range own = even_share(total, unit, shard_.rank, shard_.size);
   if (own.count > 0) return own;
   fail(invalid_argument(
       "tensor_parallel_size {}: the {} columns of {} cannot be cut into so many parts at multiples of {}; choose fewer "

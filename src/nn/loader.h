@@ -59,10 +59,7 @@ class Loader {
   bool rounds() const { return quantized_.quantization != Quantization::kNone; }
   // This rank's part of that many columns or rows, cut where column_grain() of the weight allows it. All of them where
   // nothing is cut. No such cut: the loader fails.
-  // work: numbers of the weights that a column stands for; where ranks have unlike parts of what came before in this
-  // layer (add_load()), those with less have more columns. 0: it does not matter.
-  Range share_of_columns(const WeightSpec& spec, int64_t total, int64_t work = 0);
-  void add_load(int rank, int64_t numbers);
+  Range share_of_columns(const WeightSpec& spec, int64_t total);
 
   // A table whose rows are read one by one, where the device reads it. When planning only its shape. Counts its bytes.
   // A weight that matrix() is asked for afterwards by the same name is the table's rows, where the backend holds both
@@ -142,8 +139,7 @@ class Loader {
   Mode mode_;
   Shard shard_;
   Stage stage_;
-  bool holds_ = true;           // what is asked for now
-  std::vector<int64_t> loads_;  // of this layer, by rank; none: all alike
+  bool holds_ = true;  // what is asked for now
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
   std::optional<DType> dtype_;

@@ -21,9 +21,9 @@ class FeedForward {
 };
 
 // What a rank has of the numbers between products, which are the inputs of the last one.
-inline Range share_of_inner(Loader& loader, const Linear::Part& second, int64_t size, int num_products) {
+inline Range share_of_inner(Loader& loader, const Linear::Part& second, int64_t size) {
   const WeightSpec weight{second.prefix + ".weight", {second.rows, size}, second.transposed};
-  return loader.share_of_columns(weight, size, num_products * second.rows);
+  return loader.share_of_columns(weight, size);
 }
 
 // down(f(gate(x)) * up(x)) (SwiGLU and its kin; Shazeer, 2020).
@@ -44,7 +44,7 @@ class GatedMlp final : public FeedForward {
   };
   GatedMlp(Loader& loader, Parts parts, Activation function, bool is_sum = true) : function_(function) {
     const int64_t whole = rows_of(parts.gate_up) / 2;
-    const Range own = share_of_inner(loader, parts.down, whole, 3);
+    const Range own = share_of_inner(loader, parts.down, whole);
     intermediate_size_ = own.count;
     if (own.count < whole) take_rows({own, {whole + own.first, own.count}}, parts.gate_up);
     const int64_t hidden_size = parts.down.rows;
@@ -104,7 +104,7 @@ class PlainMlp final : public FeedForward {
            std::optional<Xielu> xielu = std::nullopt)
       : function_(function), xielu_(xielu) {
     const int64_t whole = in.rows;
-    const Range own = share_of_inner(loader, out, whole, 2);
+    const Range own = share_of_inner(loader, out, whole);
     intermediate_size_ = own.count;
     if (own.count < whole) in.taken = {own};
     in_ = {loader, {std::move(in)}, out.rows};

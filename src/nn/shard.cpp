@@ -1,10 +1,60 @@
 #include "nn/shard.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "base/check.h"
 
 namespace quire::nn {
+namespace {
+
+struct Heads {
+  int64_t count;
+  int64_t kv_count;
+  int64_t unit;
+  int64_t group() const { return count / kv_count; }  // queries of a kv head
+};
+
+// Kv heads with all that read them; nothing: there is no such cut.
+std::optional<HeadShare> share_of_groups(const Heads& all, int rank, int size) {
+  const int64_t group = all.group();
+  if (size <= all.kv_count) {
+    int64_t together = 1;
+    while (together < all.kv_count && together * group % all.unit != 0) ++together;
+    const Range kv = even_share(all.kv_count, together, rank, size);
+    if (kv.count > 0) return HeadShare{{kv.first * group, kv.count * group}, kv};
+    return std::nullopt;
+  }
+  // Ranks are dealt out to the kv heads, then a kv head's queries to its ranks.
+  for (int head = 0; head < all.kv_count; ++head) {
+    const Range ranks = even_share(size, 1, head, static_cast<int>(all.kv_count));
+    if (rank < ranks.first || rank >= ranks.end()) continue;
+    const Range own = even_share(group, all.unit, rank - static_cast<int>(ranks.first), static_cast<int>(ranks.count));
+    if (own.count > 0) return HeadShare{{head * group + own.first, own.count}, {head, 1}};
+  }
+  return std::nullopt;
+}
+
+std::optional<HeadShare> share_within_groups(const Heads& all, int rank, int size) {
+  const Range own = even_share(all.count, all.unit, rank, size);
+  if (own.count == 0) return std::nullopt;
+  const int64_t first = own.first / all.group();
+  return HeadShare{own, {first, (own.end() - 1) / all.group() + 1 - first}};
+}
+
+// Heads of either kind of the rank that has the most: what the others wait for. Of a cut that is none more than any.
+int64_t most_of(decltype(share_of_groups) share, const Heads& all, int size) {
+  int64_t most = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto own = share(all, rank, size);
+    if (!own) return std::numeric_limits<int64_t>::max();
+    most = std::max(most, own->heads.count + own->kv_heads.count);
+  }
+  return most;
+}
+
+}  // namespace
 
 Range even_share(int64_t total, int64_t unit, int rank, int size) {
   QUIRE_CHECK(unit > 0 && rank >= 0 && rank < size);
@@ -23,46 +73,17 @@ Range share_of(int64_t total, int64_t least, int64_t most, const Shard& shard) {
   return even_share(total, wide ? most : least, shard.rank, shard.size);
 }
 
-Range balanced_share(int64_t total, int64_t unit, int64_t work, const std::vector<int64_t>& loads, int rank) {
-  const int64_t units = (total + unit - 1) / unit;
-  const auto size = static_cast<int64_t>(loads.size());
-  if (units < size) return {};
-  std::vector<int64_t> given(loads.size(), 1);
-  std::vector<int64_t> sums = loads;
-  for (int64_t& sum : sums) sum += work;
-  for (int64_t left = units - size; left > 0; --left) {
-    const auto least = static_cast<size_t>(std::ranges::min_element(sums) - sums.begin());
-    ++given[least];
-    sums[least] += work;
-  }
-  int64_t first = 0;
-  for (int before = 0; before < rank; ++before) first += given[static_cast<size_t>(before)];
-  const int64_t begin = std::min(total, first * unit);
-  return {begin, std::min(total, (first + given[static_cast<size_t>(rank)]) * unit) - begin};
-}
-
 Range layers_of(const Stage& stage, int32_t num_layers) {
   if (stage.without_layers) return {};
   return even_share(num_layers, 1, stage.index, stage.count);
 }
 
-Result<HeadShare> share_heads(int32_t num_heads, int32_t num_kv_heads, int64_t unit, int rank, int size) {
+Result<HeadShare> share_heads(int32_t num_heads, int32_t num_kv_heads, int64_t unit, int rank, int size,
+                              bool cuts_groups) {
   QUIRE_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0);
-  const int64_t group = num_heads / num_kv_heads;  // queries of a kv head
-  if (size <= num_kv_heads) {
-    int64_t groups = 1;  // that have to stay together
-    while (groups < num_kv_heads && groups * group % unit != 0) ++groups;
-    const Range kv = even_share(num_kv_heads, groups, rank, size);
-    if (kv.count > 0) return HeadShare{{kv.first * group, kv.count * group}, kv};
-  } else {
-    // Ranks are dealt out to the kv heads, then a kv head's queries to its ranks.
-    for (int32_t head = 0; head < num_kv_heads; ++head) {
-      const Range ranks = even_share(size, 1, head, num_kv_heads);
-      if (rank < ranks.first || rank >= ranks.end()) continue;
-      const Range own = even_share(group, unit, rank - static_cast<int>(ranks.first), static_cast<int>(ranks.count));
-      if (own.count > 0) return HeadShare{{head * group + own.first, own.count}, {head, 1}};
-    }
-  }
+  const Heads all{num_heads, num_kv_heads, unit};
+  const bool cut = cuts_groups && most_of(share_within_groups, all, size) < most_of(share_of_groups, all, size);
+  if (const auto own = cut ? share_within_groups(all, rank, size) : share_of_groups(all, rank, size)) return *own;
   return invalid_argument(
       "tensor_parallel_size {}: the {} heads ({} of keys and values) cannot be cut into so many parts{}; choose fewer "
       "processes",

@@ -45,22 +45,21 @@ Range even_share(int64_t total, int64_t unit, int rank, int size);
 // The same with units of `most` in the place of `least`, which divides it, as long as every rank has one.
 Range share_of(int64_t total, int64_t least, int64_t most, const Shard& shard);
 
-// The same where ranks have something to do already, loads[rank], and a unit is `work`: the more one has, the less it
-// is given. Every rank has a unit at least. Empty where there are fewer units than ranks.
-Range balanced_share(int64_t total, int64_t unit, int64_t work, const std::vector<int64_t>& loads, int rank);
-
 // Layers of a stage, as even as it goes. Empty where there are fewer layers than stages.
 Range layers_of(const Stage& stage, int32_t num_layers);
 
-// The heads of one rank. Where there are fewer kv heads than ranks, several ranks have the same one, each with some of
-// the queries that read it.
+// The heads of one rank, and the kv heads that they read.
 struct HeadShare {
   Range heads;
   Range kv_heads;
 };
-// unit: heads are cut at multiples of it, of kv heads' groups or within one. REQUIRES: num_heads is a multiple of
-// num_kv_heads. Errors: invalid_argument where there is no such cut.
-Result<HeadShare> share_heads(int32_t num_heads, int32_t num_kv_heads, int64_t unit, int rank, int size);
+// unit: heads are cut at multiples of it. Kv heads stay with all queries that read them; where there are fewer of them
+// than ranks, several ranks have the same one, each with some of those queries. With cuts_groups a rank may also have a
+// part of a kv head's queries beside others, and ranks that meet within such a group both have its kv head: where the
+// rank with the most has less to do so (9 heads over 3: 5 and 4 that read 2 each, not 6 and 3). REQUIRES: num_heads is
+// a multiple of num_kv_heads. Errors: invalid_argument where there is no such cut.
+Result<HeadShare> share_heads(int32_t num_heads, int32_t num_kv_heads, int64_t unit, int rank, int size,
+                              bool cuts_groups = false);
 
 // Rows that a rank has of a matrix that several parts lie above each other in: of each part, `ranges` says, counted
 // from the beginning of all.

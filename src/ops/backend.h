@@ -44,6 +44,8 @@ class Backend : public DeviceMemory, public WeightMemory, public Recorder, prote
   virtual bool shares_spans() const { return false; }
   // Whether it has LowRankArgs: whose product it is not, ends the process.
   virtual bool has_low_rank() const { return false; }
+  // Whether attention takes parts of the heads that read one kv head (PagedAttentionArgs::group).
+  virtual bool cuts_groups() const { return false; }
 
   // The way to other devices that this kind has without the host. On all ranks of the group at once; it succeeds on all
   // of them or on none. The backend must outlive it. Errors: unavailable where there is none.

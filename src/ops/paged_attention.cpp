@@ -83,8 +83,16 @@ void check_places(const PagedAttentionArgs& args) {
 
 void check(const PagedAttentionArgs& args) {
   check(args.cache);
-  QUIRE_CHECK_MSG(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0,
-                  fmt::format("{} heads over {} kv heads", args.num_heads, args.cache.num_kv_heads));
+  const int32_t kv_heads = args.cache.num_kv_heads;
+  const auto heads = [&] { return fmt::format("{} heads over {} kv heads", args.num_heads, kv_heads); };
+  if (args.group == 0) {
+    QUIRE_CHECK_MSG(args.num_heads > 0 && args.num_heads % kv_heads == 0 && args.heads_before == 0, heads());
+  } else {  // each kv head is read
+    const int64_t end = int64_t{args.heads_before} + args.num_heads;
+    QUIRE_CHECK_MSG(args.num_heads > 0 && args.heads_before >= 0 && args.heads_before < args.group &&
+                        end > int64_t{args.group} * (kv_heads - 1) && end <= int64_t{args.group} * kv_heads,
+                    heads() + fmt::format(", {} of a group of {} before them", args.heads_before, args.group));
+  }
   QUIRE_CHECK_MSG(args.window >= 0, fmt::format("window is {}", args.window));
   QUIRE_CHECK_MSG(!args.both_ways || args.num_shared_spans == 0, "what is seen both ways is shared by nobody");
   QUIRE_CHECK_MSG(args.soft_cap >= 0, fmt::format("soft_cap is {}", args.soft_cap));

@@ -33,7 +33,12 @@ struct SpanPlace {
 struct PagedAttentionArgs {
   const float* queries = nullptr;  // [num_tokens, num_heads, head_dim], tokens query_stride apart
   int64_t query_stride = 0;        // in floats
-  int32_t num_heads = 0;  // a multiple of cache.num_kv_heads: head h reads kv head h / (num_heads / num_kv_heads)
+  int32_t num_heads = 0;           // a multiple of cache.num_kv_heads, unless group says otherwise
+  // Head h reads kv head (h + heads_before) / group: of the first kv head's group, heads_before are another rank's, and
+  // of the last one's some may be. 0: num_heads / num_kv_heads. REQUIRES where it is another number: the backend cuts
+  // groups.
+  int32_t group = 0;
+  int32_t heads_before = 0;
   KvCacheView cache;
   int32_t num_sequences = 0;
   Mirrored<int32_t> query_offsets;    // [num_sequences + 1], rising from 0 to num_tokens
@@ -56,6 +61,10 @@ struct PagedAttentionArgs {
   float* out = nullptr;   // [num_tokens, num_heads, head_dim], dense; where values are keys, of the whole key
   int32_t value_dim = 0;  // where values are keys: of `out` the first so many of each are wanted; 0: all
 };
+
+inline int32_t heads_of_group(const PagedAttentionArgs& args) {
+  return args.group > 0 ? args.group : args.num_heads / args.cache.num_kv_heads;
+}
 
 // The last position that the query at `position` sees, in a context of so many.
 inline int64_t last_seen(const PagedAttentionArgs& args, int64_t position, int64_t context) {

@@ -77,6 +77,9 @@ class PagedSequences {
   }
 
   bool both_ways = false;  // of the queries
+  // Of the first and the last kv head's group, heads that are left out.
+  int32_t heads_before = 0;
+  int32_t heads_after = 0;
   // Numbers between the queries of a token and the next. Tensor cores want pairs.
   int64_t query_gap = 5;
 
@@ -85,14 +88,16 @@ class PagedSequences {
   // Attention of the last `counts[i]` tokens before position ends[i] of each named sequence, in one batch.
   std::vector<float> attend(Backend& backend, const std::vector<size_t>& sequences, const std::vector<int32_t>& ends,
                             const std::vector<int32_t>& counts, const std::vector<SpanPlace>& places = {}) {
-    const int64_t token_floats = int64_t{shapes_.num_heads} * shapes_.head_dim;
+    const int32_t num_heads = shapes_.num_heads - heads_before - heads_after;
+    const int64_t token_floats = int64_t{num_heads} * shapes_.head_dim;
     const int64_t query_stride = token_floats + query_gap;
     std::vector<float> queries;
     std::vector<int32_t> offsets = {0};
     std::vector<BlockId> tables;
     for (size_t i = 0; i < sequences.size(); ++i) {
       for (int32_t position = ends[i] - counts[i]; position < ends[i]; ++position) {
-        const auto from = queries_[sequences[i]].begin() + position * token_floats;
+        const auto from =
+            queries_[sequences[i]].begin() + (int64_t{position} * shapes_.num_heads + heads_before) * shapes_.head_dim;
         queries.insert(queries.end(), from, from + token_floats);
         queries.insert(queries.end(), static_cast<size_t>(query_gap), std::numeric_limits<float>::quiet_NaN());
       }
@@ -104,7 +109,9 @@ class PagedSequences {
     PagedAttentionArgs args;
     args.queries = queries.data();
     args.query_stride = query_stride;
-    args.num_heads = shapes_.num_heads;
+    args.num_heads = num_heads;
+    if (num_heads < shapes_.num_heads) args.group = shapes_.num_heads / shapes_.num_kv_heads;
+    args.heads_before = heads_before;
     args.cache = cache();
     args.num_sequences = static_cast<int32_t>(sequences.size());
     args.query_offsets = offsets.data();
@@ -119,7 +126,7 @@ class PagedSequences {
     // From a score that nothing notices to one that takes most of the weight.
     std::vector<float> sinks;
     for (int32_t h = 0; h < shapes_.num_heads; ++h) sinks.push_back(-4.0f + 3.0f * static_cast<float>(h));
-    if (shapes_.sinks) args.sinks = sinks.data();
+    if (shapes_.sinks) args.sinks = sinks.data() + heads_before;
     args.both_ways = both_ways;
     args.out = out.data();
     args.value_dim = shapes_.value_dim;
@@ -284,6 +291,36 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceWhereTextsAreSeenBothWays) {
     for (const size_t one : all) {
       whole += (lengths[one] - counts[one]) * token_floats;
       for (int64_t i = 0; i < counts[one] * token_floats; ++i) ASSERT_EQ(*found++, *whole++) << one << ", " << i;
+    }
+  }
+}
+
+// A rank of tensor parallel that has parts of groups.
+TEST_P(PagedAttentionTest, HeadsHaveTheSameBitsWhereOthersOfTheirGroupAreElsewhere) {
+  auto backend = make_exact(isa());
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
+  if (!backend->cuts_groups()) GTEST_SKIP() << isa() << " takes whole groups";
+  Random random(14);
+  const std::vector<int32_t> ends = {17, 601};
+  PagedSequences sequences(*backend, shapes(), DType::kF16, ends, random);
+  const int32_t group = shapes().num_heads / shapes().num_kv_heads;
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1}, std::vector<int32_t>{9, 40}}) {
+    sequences.heads_before = sequences.heads_after = 0;
+    const std::vector<float> all = sequences.attend(*backend, {0, 1}, ends, counts);
+    for (int32_t before = 0; before < group; ++before) {
+      for (int32_t after = 0; after < group; ++after) {
+        const int32_t heads = shapes().num_heads - before - after;
+        if (heads < 1) continue;
+        sequences.heads_before = before;
+        sequences.heads_after = after;
+        const std::vector<float> some = sequences.attend(*backend, {0, 1}, ends, counts);
+        const int64_t own = int64_t{heads} * shapes().head_dim;
+        for (int64_t token = 0; token < std::ssize(some) / own; ++token) {
+          const auto from = all.begin() + (token * shapes().num_heads + before) * shapes().head_dim;
+          ASSERT_TRUE(std::equal(from, from + own, some.begin() + token * own))
+              << before << " heads before, " << after << " after, token " << token;
+        }
+      }
     }
   }
 }

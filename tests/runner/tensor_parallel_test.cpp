@@ -168,6 +168,12 @@ INSTANTIATE_TEST_SUITE_P(More, TensorParallel,
                                                           "qwen2_moe"),
                                           testing::Values(3, 4)),
                          test_name);
+// Ranks that meet within the heads that read one kv head: with norms of each head and of all, and where a projection
+// has each group's rows beside each other.
+INSTANTIATE_TEST_SUITE_P(Thirds, TensorParallel,
+                         testing::Combine(testing::Values("smollm3_thirds", "olmo3_thirds", "falcon_thirds"),
+                                          testing::Values(2, 3)),
+                         test_name);
 // Groups of heads that several ranks have heads of.
 INSTANTIATE_TEST_SUITE_P(FewGroups, TensorParallel,
                          testing::Combine(testing::Values("granitemoehybrid", "bamba", "falcon_h1"),
@@ -290,18 +296,6 @@ TEST(Shares, AreWholeUnitsAndTogetherAll) {
   }
 }
 
-TEST(Shares, WhoHasMoreToDoIsGivenLess) {
-  // Nine heads over two ranks, six and three: the first has 12 units of what follows less two.
-  const std::vector<int64_t> loads = {600, 300};
-  const nn::Range first = nn::balanced_share(24 * 64, 64, 100, loads, 0);
-  const nn::Range second = nn::balanced_share(24 * 64, 64, 100, loads, 1);
-  EXPECT_EQ(first, (nn::Range{0, 11 * 64}));
-  EXPECT_EQ(second, (nn::Range{11 * 64, 13 * 64}));
-  EXPECT_EQ(nn::balanced_share(100, 64, 1, {1000, 0}, 0), (nn::Range{0, 64}));
-  EXPECT_EQ(nn::balanced_share(100, 64, 1, {1000, 0}, 1), (nn::Range{64, 36}));
-  EXPECT_EQ(nn::balanced_share(64, 64, 1, {0, 0}, 0).count, 0);
-}
-
 TEST(Shares, EveryHeadIsSomebodysAndEveryRankHasTheKeysThatItReads) {
   for (const int32_t kv_heads : {1, 2, 3, 8}) {
     for (const int32_t group : {1, 3, 4, 8}) {
@@ -327,6 +321,26 @@ TEST(Shares, EveryHeadIsSomebodysAndEveryRankHasTheKeysThatItReads) {
       }
     }
   }
+}
+
+TEST(Shares, RanksMeetWithinAGroupWhereTheFullestHasLessToDoSo) {
+  const auto share = [](int32_t heads, int32_t kv_heads, int64_t unit, int rank, int size) {
+    return nn::share_heads(heads, kv_heads, unit, rank, size, /*cuts_groups=*/true).value();
+  };
+  const auto is = [](const nn::HeadShare& own, const nn::Range& heads, const nn::Range& kv_heads) {
+    EXPECT_EQ(own.heads, heads) << own.heads.first << " + " << own.heads.count;
+    EXPECT_EQ(own.kv_heads, kv_heads) << own.kv_heads.first << " + " << own.kv_heads.count;
+  };
+  is(share(9, 3, 1, 0, 2), {0, 5}, {0, 2});
+  is(share(9, 3, 1, 1, 2), {5, 4}, {1, 2});
+  is(share(15, 5, 1, 3, 4), {12, 3}, {4, 1});
+  // No gain: the fullest would have as much, or the groups come out even.
+  is(share(9, 3, 1, 1, 4), nn::share_heads(9, 3, 1, 1, 4)->heads, nn::share_heads(9, 3, 1, 1, 4)->kv_heads);
+  is(share(32, 8, 1, 1, 4), {8, 8}, {2, 2});
+  // Pieces of four heads, where groups of three would only be cut at twelve.
+  EXPECT_FALSE(nn::share_heads(12, 4, 4, 1, 2).ok());
+  is(share(12, 4, 4, 0, 2), {0, 8}, {0, 3});
+  is(share(12, 4, 4, 1, 2), {8, 4}, {2, 2});
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ bool AttentionSchedule::is_of(const Plan& plan, const PagedAttentionArgs& args) 
   const Key& key = plan.key;
   const auto sequences = static_cast<size_t>(args.num_sequences);
   return key.context_lengths.size() == sequences && key.num_heads == args.num_heads &&
-         key.num_kv_heads == args.cache.num_kv_heads && key.head_dim == args.cache.head_dim &&
+         key.num_kv_heads == args.cache.num_kv_heads && key.group == args.group &&
+         key.heads_before == args.heads_before && key.head_dim == args.cache.head_dim &&
          key.block_size == args.cache.block_size && key.window == args.window && key.both_ways == args.both_ways &&
          std::equal(key.context_lengths.begin(), key.context_lengths.end(), args.context_lengths.host) &&
          std::equal(key.query_offsets.begin(), key.query_offsets.end(), args.query_offsets.host);
@@ -120,6 +121,8 @@ void AttentionSchedule::make_plan(const PagedAttentionArgs& args) {
   Plan& plan = *now_;
   plan.key.num_heads = args.num_heads;
   plan.key.num_kv_heads = args.cache.num_kv_heads;
+  plan.key.group = args.group;
+  plan.key.heads_before = args.heads_before;
   plan.key.head_dim = args.cache.head_dim;
   plan.key.block_size = args.cache.block_size;
   plan.key.window = args.window;
@@ -145,7 +148,7 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
   const int32_t num_queries = args.query_offsets.host[sequence + 1] - begin;
   if (num_queries == 0) return;
   const int32_t head_dim = args.cache.head_dim;
-  const int32_t group = args.num_heads / args.cache.num_kv_heads;
+  const int32_t group = heads_of_group(args);
   const auto max_rows = static_cast<int32_t>(std::min(kMaxRows, kMaxRowFloats / head_dim));
   const int32_t heads = std::min(group, max_rows);
   const int32_t tokens = std::min(kMaxTokens, max_rows / heads);
@@ -154,14 +157,16 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
   for (int32_t tile = (num_queries - 1) / tokens; tile >= 0; --tile) {
     const size_t first_item = now_->items.size();
     for (int32_t kv_head = 0; kv_head < args.cache.num_kv_heads; ++kv_head) {
-      for (int32_t head = 0; head < group; head += heads) {
+      const int32_t first_head = std::max(0, kv_head * group - args.heads_before);
+      const int32_t end_head = std::min(args.num_heads, (kv_head + 1) * group - args.heads_before);
+      for (int32_t head = first_head; head < end_head; head += heads) {
         Item item{};
         item.sequence = sequence;
         item.first_token = begin + tile * tokens;
         item.num_tokens = std::min(tokens, num_queries - tile * tokens);
         item.kv_head = kv_head;
-        item.first_head = kv_head * group + head;
-        item.num_heads = std::min(heads, group - head);
+        item.first_head = head;
+        item.num_heads = std::min(heads, end_head - head);
         add_item(args, item, num_queries);
       }
     }

@@ -64,6 +64,8 @@ class AttentionSchedule {
   struct Key {
     int32_t num_heads = 0;
     int32_t num_kv_heads = 0;
+    int32_t group = 0;
+    int32_t heads_before = 0;
     int32_t head_dim = 0;
     int32_t block_size = 0;
     int32_t window = 0;

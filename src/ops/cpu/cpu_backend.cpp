@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
   // The same for every batch: kernels work through it in pieces.
   int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override { return coded_rows_offset() + kCodedRowsBytes; }
   bool has_low_rank() const override { return true; }
+  bool cuts_groups() const override { return true; }
   void bind_thread() override { pool_.bind_caller(); }
   int num_host_threads() const override { return pool_.num_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {

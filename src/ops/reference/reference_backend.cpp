@@ -56,6 +56,7 @@ class ReferenceBackend final : public Backend {
  public:
   std::string description() const override { return "reference, 1 thread"; }
   bool has_low_rank() const override { return true; }
+  bool cuts_groups() const override { return true; }
   Allocator& allocator() override { return allocator_; }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
@@ -496,10 +497,12 @@ class ReferenceBackend final : public Backend {
   // The heads of a sequence's queries that one kv head serves.
   static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t kv_head) {
     const Context context = context_of(args, sequence, kv_head);
-    const int32_t group = args.num_heads / args.cache.num_kv_heads;
+    const int32_t group = heads_of_group(args);
+    const int32_t first = std::max(0, kv_head * group - args.heads_before);
+    const int32_t end = std::min(args.num_heads, (kv_head + 1) * group - args.heads_before);
     for (int32_t t = args.query_offsets.host[sequence]; t < args.query_offsets.host[sequence + 1]; ++t) {
       const int64_t position = args.context_lengths.host[sequence] - (args.query_offsets.host[sequence + 1] - t);
-      for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) attend(args, context, t, h, position);
+      for (int32_t h = first; h < end; ++h) attend(args, context, t, h, position);
     }
   }
 
