@@ -340,14 +340,14 @@ class Campaign:
     def ask(self, folder, number, family, base, prompts, configs, to_be_refused, exact):
         names = ["base", *configs]
         room = ["--max-loras", str(self.rng.choice([2, 8])), "--max-cpu-loras", "16"]
-        found, log = ask_quire(self.options.quire, folder, names, prompts, *room)
+        found, log = ask_quire(self.options.quire, folder, names, prompts, *room, *self.options.more.split())
         if found is None or any(name not in found for name in names):
             if log and "quire: config: " in log:  # the base's own, not the adapters'
                 self.impossible[f"{family}: {log.splitlines()[-1]}"] += 1
             else:
                 self.report(family, number, "all", None, log[-400:], folder)
             return
-        alone, log = ask_quire(self.options.quire, folder, names, prompts, *room, "--max-num-seqs", "1")
+        alone, log = ask_quire(self.options.quire, folder, names, prompts, *room, *self.options.more.split(), "--max-num-seqs", "1")
         for name in names:
             config = configs.get(name)
             if isinstance(found[name], str):
@@ -400,6 +400,7 @@ def main():
     parser.add_argument("--adapters", type=int, default=8, help="of each base")
     parser.add_argument("--families", default=",".join(NAMES))
     parser.add_argument("--keep", type=pathlib.Path, help="where bases and adapters that differ are left")
+    parser.add_argument("--more", default="", help="further flags of quire: --more='--tensor-parallel-size 2'")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -3,7 +3,7 @@
 token of a few prompts, with the weights and the arithmetic of both in float32. Run by hand; needs torch, transformers
 and a release build.
 
-    scripts/compare_models.py [--seed 1] [--count 360] [--families llama,gemma2] [--legacy] [--keep DIR]
+    scripts/compare_models.py [--seed 1] [--count 360] [--families llama,gemma2] [--legacy] [--more=FLAGS] [--keep DIR]
 
 A model's shape, rotation, windows, biases, activation and whatever else its family's configuration may say are drawn at
 random; weights are normal, norms and biases too. `--legacy` rewrites config.json as transformers 4 spelled it
@@ -505,7 +505,7 @@ class Families:
     def granitemoeshared(self):
         return self.granitemoe() | {"shared_intermediate_size": self.one(32, 50)}
 
-    def mamba(self, inner):
+    def with_mamba(self, inner):
         heads = self.one(*(heads for heads in (2, 4, 8) if inner % heads == 0))
         return {"mamba_n_heads": heads, "mamba_d_head": self.one("auto", inner // heads), "mamba_d_state": self.one(8, 16, 33, 128),
                 "mamba_n_groups": self.one(*(groups for groups in (1, 2) if heads % groups == 0)), "mamba_d_conv": self.one(2, 4),
@@ -515,7 +515,7 @@ class Families:
         found = self.granitemoe() | {"shared_intermediate_size": self.one(32, 50), "hidden_act": "silu",
                                      "position_embedding_type": self.one("rope", "nope", None)}
         layers = found["num_hidden_layers"]
-        found |= self.mamba(2 * found["hidden_size"])
+        found |= self.with_mamba(2 * found["hidden_size"])
         found |= {"layer_types": [self.one("linear_attention", "full_attention") for _ in range(layers)]}
         return found | self.maybe(0.3, num_local_experts=0)
 
@@ -523,7 +523,7 @@ class Families:
         found = self.decoder(own_head_size=self.one(True, False), hidden_act="silu", attention_bias=self.one(True, False),
                              mlp_bias=self.one(True, False), mamba_expand=self.one(1, 2, 2, 3))
         found |= {"rope_parameters": self.rotation(partial=self.one(None, 0.25, 0.5, 1.0))}
-        found |= self.mamba(found["mamba_expand"] * found["hidden_size"])
+        found |= self.with_mamba(found["mamba_expand"] * found["hidden_size"])
         found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
         return found | self.maybe(0.9, attn_layer_indices=[layer for layer in range(found["num_hidden_layers"]) if self.one(True, False)])
 
@@ -532,7 +532,7 @@ class Families:
                              mlp_bias=self.one(True, False), projectors_bias=self.one(True, False),
                              mamba_rms_norm=self.one(True, False), mamba_norm_before_gate=self.one(True, False))
         inner = self.one(None, 32, 64, 96)
-        found |= {"mamba_d_ssm": inner, "mamba_expand": 2} | self.mamba(inner or 2 * found["hidden_size"])
+        found |= {"mamba_d_ssm": inner, "mamba_expand": 2} | self.with_mamba(inner or 2 * found["hidden_size"])
         found |= self.maybe(0.4, time_step_limit=self.one([0.0, 0.5], [0.1, 1.0]))
         for key in ("lm_head", "embedding", "key", "attention_in", "attention_out", "ssm_in", "ssm_out"):
             found |= self.maybe(0.5, **{f"{key}_multiplier": self.one(0.2, 0.9, 1.25, 3.0)})
@@ -659,7 +659,7 @@ def make_model(folder, family, configuration, rng, legacy):
     return [[rng.randrange(config.vocab_size) for _ in range(length)] for length in LENGTHS]
 
 
-def logprobs_of_quire(quire, folder, prompts):
+def logprobs_of_quire(quire, folder, prompts, more=()):
     """The same of quire, or why it refuses the model."""
     lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions",
               "body": {"model": "m", "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0}}
@@ -667,7 +667,7 @@ def logprobs_of_quire(quire, folder, prompts):
     (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = subprocess.run([quire, "run-batch", "-i", folder / "in.jsonl", "-o", folder / "out.jsonl", "--model", folder,
                           "--served-model-name", "m", "--skip-tokenizer-init", "--activation-dtype", "float32", "--kv-cache-dtype", "float32",
-                          "--kv-cache-memory-bytes", "64M", "--max-num-batched-tokens", "64"],
+                          "--kv-cache-memory-bytes", "64M", "--max-num-batched-tokens", "64", *more],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if run.returncode != 0:
         return None, run.stdout.strip().splitlines()[-1]
@@ -688,6 +688,7 @@ def main():
     parser.add_argument("--families", default=",".join(NAMES))
     parser.add_argument("--legacy", action="store_true")
     parser.add_argument("--keep", type=pathlib.Path, help="where the models that differ are left")
+    parser.add_argument("--more", default="", help="further flags of quire: --more='--tensor-parallel-size 2'")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
@@ -707,7 +708,7 @@ def main():
             except Exception as error:  # the reference has its own limits, which are no result
                 impossible[f"{family}: {str(error).strip().splitlines()[-1]}"] += 1
                 continue
-            found, reason = logprobs_of_quire(options.quire, folder, prompts)
+            found, reason = logprobs_of_quire(options.quire, folder, prompts, options.more.split())
             if found is None:
                 refused[f"{family}: {reason}"] += 1
                 continue

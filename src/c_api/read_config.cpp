@@ -66,6 +66,7 @@ constexpr Field<EngineConfig> kConfigFields[] = {
     {"max_prompt_adapter_token", read_member<&EngineConfig::max_prompt_adapter_token>},
     {"device", read_member<&EngineConfig::device>},
     {"enforce_eager", read_member<&EngineConfig::enforce_eager>},
+    {"disable_custom_all_reduce", read_member<&EngineConfig::disable_custom_all_reduce>},
     {"max_cudagraph_capture_size", read_member<&EngineConfig::max_cudagraph_capture_size>},
     {"attention_backend", read_member<&EngineConfig::attention_backend>},
     {"batch_invariant", read_member<&EngineConfig::batch_invariant>},

@@ -65,7 +65,8 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
                                  .products = products,
                                  .attention = config.attention_backend,
                                  .cublas_lt_paths = cublas_lt_paths(library_environment()),
-                                 .nccl_paths = nccl_paths(library_environment())});
+                                 .nccl_paths = nccl_paths(library_environment()),
+                                 .peer_sums = !config.disable_custom_all_reduce});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "

@@ -320,6 +320,9 @@ void add_machine_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--enforce-eager,!--no-enforce-eager", config.enforce_eager,
                "On a card: record and replay no steps (no CUDA graphs)")
       ->group(kMachine);
+  app.add_flag("--disable-custom-all-reduce,!--no-disable-custom-all-reduce", config.disable_custom_all_reduce,
+               "Of several cards: NCCL adds up small messages too, no kernel that reads the other cards' memory")
+      ->group(kMachine);
   app.add_option("--max-cudagraph-capture-size", config.max_cudagraph_capture_size,
                  "On a card: most tokens of a recorded step (one a sequence that decodes); 0: 512")
       ->group(kMachine)

@@ -183,8 +183,6 @@ constexpr VllmArgument kArguments[] = {
     {"--ray-workers-use-nsight", kFlag, kRefused, "no",
      "Ray's workers here are processes of quire, which Nsight does not know"},
     {"--worker-use-ray", kSwitch, kRefused, "", "choose --distributed-executor-backend ray"},
-    {"--disable-custom-all-reduce", kFlag, kTaken, "*",
-     "cards add up by NCCL or by way of the host; there is no kernel of its own for it"},
     {"--worker-cls", kValue, kRefused, "auto", kNoPlugins},
     {"--worker-extension-cls", kValue, kRefused, "", kNoPlugins},
     {"--enable-fault-tolerance", kFlag, kRefused, "no",

@@ -36,6 +36,8 @@ class DeviceLink {
   // values: those of all ranks added up, on every rank. The order of the sums follows from `count` and the number of
   // ranks, and of a value from its place among them; it is the same on all ranks.
   virtual void all_reduce(float* values, int64_t count) = 0;
+  // Whether that order is the ranks' own, ((x0 + x1) + x2) + ..., whatever `count` is.
+  virtual bool adds_in_order(const float* /*values*/, int64_t /*count*/) const { return false; }
   // All of them together; those between two ranks in their order.
   virtual void transfer(std::span<const Transfer> transfers) = 0;
   virtual Status status() const = 0;

@@ -83,7 +83,8 @@ class DeviceCommunicator final : public comm::Communicator {
   }
 
   void all_reduce(std::span<float> values) override {
-    if (link_sums_) return link_->all_reduce(values.data(), std::ssize(values));
+    if (link_sums_ || (link_ != nullptr && link_->adds_in_order(values.data(), std::ssize(values))))
+      return link_->all_reduce(values.data(), std::ssize(values));
     in_pieces(values.size_bytes(), staging_.bytes(), [&](size_t begin, size_t count) {
       float* piece = values.data() + begin / sizeof(float);
       fetch(piece, count);

@@ -17,7 +17,8 @@ namespace quire::runner {
 // `host` is called in the turn of the ops, from a thread of the backend's: whoever else calls it first waits until the
 // backend has done all (Backend::synchronise()), before asking for status() too. widest_row: floats of the widest
 // matrix that gather_columns() will be given. link: of the same ranks; nullptr: all goes by way of the host. one_order:
-// a sum's order follows from the ranks alone, not from how many numbers there are, so that some links are not asked.
+// a sum's order follows from the ranks alone, not from how many numbers there are, so that some links are not asked for
+// those that they add up otherwise.
 // Errors: resource_exhausted where there is no pinned memory, or none of the device's.
 struct DeviceWays {
   int64_t widest_row = 0;

@@ -54,7 +54,7 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
   all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.enable_expert_parallel, x.pipeline_parallel_size,
       x.data_parallel_size, x.numa_bind, x.rank, x.state_layers);
   all(x.device, x.enable_chunked_prefill, x.batch_invariant, x.attention_backend, x.enforce_eager,
-      x.max_cudagraph_capture_size);
+      x.disable_custom_all_reduce, x.max_cudagraph_capture_size);
   all(x.speculative_config.method, x.speculative_config.num_speculative_tokens, x.speculative_config.acceptance);
   all(x.enable_lora, x.max_loras, x.max_cpu_loras, x.max_lora_rank, x.lora_dtype, x.enable_prompt_adapter,
       x.max_prompt_adapters, x.max_prompt_adapter_token);

@@ -86,6 +86,8 @@ struct EngineConfig {
   DeviceChoice device;
   // On a card, steps are recorded once for each size and run again: not these, and not larger ones.
   bool enforce_eager = false;
+  // Cards add small messages up by NCCL too, not out of each other's memory.
+  bool disable_custom_all_reduce = false;
   int32_t max_cudagraph_capture_size = 0;                        // tokens; 0: 512
   AttentionBackend attention_backend = AttentionBackend::kAuto;  // on a card
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on

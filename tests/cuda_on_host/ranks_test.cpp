@@ -12,6 +12,7 @@
 #include "comm/shared_segment.h"
 #include "nccl_on_host.h"
 #include "num_cards.h"
+#include "peers_on_host.h"
 #include "refused_capture.h"
 #include "runner/device_communicator.h"
 #include "runner/local_executor.h"
@@ -196,23 +197,42 @@ TEST_F(RanksOnCards, OneThatCannotRecordGoesOnBesideOthers) {
   expect_nearly(found, expected, 0);
 }
 
-// Sums of three in another order than by way of the host, columns and messages as they are.
+// Columns and messages as they are; sums by NCCL, of more than two in another order than by way of the host, or out of
+// each other's memory, which is the host's order.
 TEST_F(RanksOnCards, ExchangeByNcclWhereAllHaveIt) {
-  ops::cuda::offer_nccl(true);
   const Answers expected = of_one();
-  int sums = ops::cuda::nccl_sums();
-  EXPECT_EQ(sums, 0);
-  for (const auto& [tensor, pipeline] : {std::pair(2, 1), {1, 2}, {2, 2}}) {
-    SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
-    const int messages = ops::cuda::nccl_messages();
-    const Answers found = answer(**start_workers(cards_config(tensor, pipeline)), kSteps);
-    expect_nearly(found, expected, tensor == 1 ? 0 : 1e-4f);
-    EXPECT_EQ(found.num_replayed, expected.num_replayed);
-    EXPECT_EQ(ops::cuda::nccl_sums() > sums, tensor > 1);
-    EXPECT_GT(ops::cuda::nccl_messages(), messages);
-    sums = ops::cuda::nccl_sums();
+  for (const bool reach : {false, true}) {
+    cuda_on_host::let_cards_reach_each_other(reach);
+    for (const auto& [tensor, pipeline] : {std::pair(2, 1), {1, 2}, {2, 2}}) {
+      SCOPED_TRACE(fmt::format("{} stages of {}, which reach each other: {}", pipeline, tensor, reach));
+      const Answers by_host = answer(**start_workers(cards_config(tensor, pipeline)), kSteps);
+      const int messages = ops::cuda::nccl_messages();
+      const int sums = ops::cuda::nccl_sums();
+      const int meetings = cuda_on_host::meetings_of_cards();
+      ops::cuda::offer_nccl(true);
+      const Answers found = answer(**start_workers(cards_config(tensor, pipeline)), kSteps);
+      ops::cuda::offer_nccl(false);
+      expect_nearly(found, expected, tensor == 1 ? 0 : 1e-4f);
+      EXPECT_EQ(found.num_replayed, expected.num_replayed);
+      EXPECT_EQ(ops::cuda::nccl_sums() > sums, tensor > 1 && !reach);
+      // Four are those of the trial.
+      EXPECT_EQ(cuda_on_host::meetings_of_cards() > meetings + 4 * tensor * pipeline, tensor > 1 && reach);
+      EXPECT_GT(ops::cuda::nccl_messages(), messages);
+      if (reach) expect_nearly(found, by_host, 0);
+    }
   }
+}
+
+TEST_F(RanksOnCards, AddUpByNcclAloneWhereTheyAreToldTo) {
+  ops::cuda::offer_nccl(true);
+  const int sums = ops::cuda::nccl_sums();
+  const int meetings = cuda_on_host::meetings_of_cards();
+  EngineConfig config = cards_config(2, 1);
+  config.disable_custom_all_reduce = true;
+  expect_nearly(answer(**start_workers(config), kSteps), of_one(), 1e-4f);
   ops::cuda::offer_nccl(false);
+  EXPECT_GT(ops::cuda::nccl_sums(), sums);
+  EXPECT_EQ(cuda_on_host::meetings_of_cards(), meetings);
 }
 
 TEST_F(RanksOnCards, GoByTheHostWhereNcclDoesNotBeginOnAll) {
@@ -230,8 +250,8 @@ TEST_F(RanksOnCards, GoByTheHostWhereNcclDoesNotBeginOnAll) {
   EXPECT_THAT(log, HasSubstr("NCCL does not begin on rank 1: internal error"));
 }
 
-// Matrices whose ranges overlap, and sums whose order may not follow from their size.
-TEST_F(RanksOnCards, NcclGathersColumnsAndIsNotAskedForSumsOfOneOrder) {
+// Matrices whose ranges overlap, and sums, also such whose order may not follow from their size.
+TEST_F(RanksOnCards, NcclGathersColumnsAndIsNotAskedForSumsThatAreSmallOrOfOneOrder) {
   ops::cuda::offer_nccl(true);
   const comm::SharedGroupShape shape{.num_ranks = 3, .slot_bytes = 16 << 10};
   auto segment = comm::SharedSegment::create(comm::shared_group_bytes(shape)).value();
@@ -245,7 +265,7 @@ TEST_F(RanksOnCards, NcclGathersColumnsAndIsNotAskedForSumsOfOneOrder) {
       for (const bool one_order : {false, true}) {
         auto link = link_ranks(*backend, *host);
         ASSERT_NE(link, nullptr);
-        EXPECT_EQ(link->description(), "NCCL 2.27.3");
+        EXPECT_EQ(link->description(), "NCCL 2.27.3, small sums out of each other's memory");
         const auto device = make_device_communicator(
                                 *backend, *host, {.widest_row = 60, .link = std::move(link), .one_order = one_order})
                                 .value();
@@ -269,15 +289,30 @@ TEST_F(RanksOnCards, NcclGathersColumnsAndIsNotAskedForSumsOfOneOrder) {
           host->gather_columns({expected.data(), kRows, kStride}, columns, root);
           EXPECT_EQ(found, expected);
         }
-        const int sums = ops::cuda::nccl_sums();
-        host->barrier();
-        std::vector<float> values(100, 0.1f * static_cast<float>(rank + 1));
-        Buffer memory(backend->allocator(), 100 * sizeof(float));
-        backend->upload(memory.data(), values.data(), memory.bytes());
-        device->all_reduce({memory.as<float>(), 100});
-        backend->synchronise();
-        host->barrier();
-        EXPECT_EQ(ops::cuda::nccl_sums() == sums, one_order);
+        // Few enough, at an odd place, and too many for the other cards' memory. Of one order by way of the host.
+        for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 100}, {0, 40'000}, {1, 100}, {0, 400'000}}) {
+          SCOPED_TRACE(fmt::format("{} numbers from the {}th on, of one order: {}", count, first, one_order));
+          const int sums = ops::cuda::nccl_sums();
+          const int meetings = cuda_on_host::meetings_of_cards();
+          host->barrier();
+          std::vector<float> values(first + count);
+          for (size_t i = 0; i < values.size(); ++i)
+            values[i] = (rank == 1 ? 1e-4f : 0.37f) * static_cast<float>(i % 1000 + static_cast<size_t>(rank));
+          Buffer memory(backend->allocator(), values.size() * sizeof(float));
+          backend->upload(memory.data(), values.data(), memory.bytes());
+          device->all_reduce({memory.as<float>() + first, count});
+          backend->synchronise();
+          host->all_reduce({values.data() + first, count});
+          std::vector<float> found(values.size());
+          backend->download(found.data(), memory.data(), memory.bytes());
+          const bool is_small = first == 0 && count <= 40'000;
+          if (is_small || one_order) {
+            EXPECT_EQ(found, values);
+          }
+          EXPECT_EQ(ops::cuda::nccl_sums() > sums, !is_small && !one_order);
+          EXPECT_EQ(cuda_on_host::meetings_of_cards() > meetings, is_small);
+          host->barrier();
+        }
       }
     });
   }

@@ -277,7 +277,7 @@ class CudaBackend final : public Backend {
 
   Result<std::unique_ptr<DeviceLink>> link(const LinkGroup& group) override {
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
-    return make_nccl_link(load_nccl(options_.nccl_paths), group, stream_);
+    return make_nccl_link(load_nccl(options_.nccl_paths), group, stream_, options_.peer_sums);
   }
 
   void bind_thread() override {

@@ -24,8 +24,9 @@ struct CudaBackendOptions {
   AttentionBackend attention = AttentionBackend::kAuto;  // with batch_invariant none by name but kNative
   std::vector<std::string> cublas_lt_paths;  // files or folders to look for cuBLASLt at, before the loader's
   std::vector<std::string> nccl_paths;       // the same of NCCL, which link() looks for
-  bool synchronous = false;                  // each op waits until it is done: for finding out which one failed
-  bool check_pointers = false;               // that what an op is given is memory of the card or known to it: for tests
+  bool peer_sums = true;        // link()'s small sums by a kernel of our own that reads the other cards' memory
+  bool synchronous = false;     // each op waits until it is done: for finding out which one failed
+  bool check_pointers = false;  // that what an op is given is memory of the card or known to it: for tests
 };
 
 // Cards that this machine has and this program can use; 0 where there is no driver.

@@ -44,8 +44,8 @@ Result<NcclFunctions> load_nccl(const std::vector<std::string>& paths);
 
 // Called by all ranks of the group at once, each with its card the current one. functions: of load_nccl(), or why there
 // are none, which all ranks are to learn. Errors: unavailable on all ranks where one has none, another version, or
-// cannot begin.
+// cannot begin. peer_sums: small sums are taken out of each other's memory, where all cards reach it (peer_sums.h).
 Result<std::unique_ptr<DeviceLink>> make_nccl_link(const Result<NcclFunctions>& functions, const LinkGroup& group,
-                                                   cudaStream_t stream);
+                                                   cudaStream_t stream, bool peer_sums);
 
 }  // namespace quire::ops::cuda

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda/link_group.h"
 #include "ops/cuda/nccl.h"
+#include "ops/cuda/peer_sums.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -12,11 +14,16 @@ constexpr int kLeastNccl = 21800;  // 2.18.0: what is called can be captured in 
 
 class NcclLink final : public DeviceLink {
  public:
-  NcclLink(const NcclFunctions& functions, void* communicator, int version, cudaStream_t stream)
+  NcclLink(const NcclFunctions& functions, void* communicator, int version, cudaStream_t stream,
+           Result<std::unique_ptr<PeerSums>> small_sums)
       : f_(functions),
         communicator_(communicator),
         stream_(stream),
-        description_(fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100)) {}
+        description_(fmt::format(
+            "NCCL {}.{}.{}, small sums {}", version / 10000, version / 100 % 100, version % 100,
+            small_sums.ok() ? "out of each other's memory" : fmt::format("too ({})", small_sums.status().message()))) {
+    if (small_sums.ok()) small_sums_ = std::move(*small_sums);
+  }
   // Whoever destroys it has waited for the stream, or is one whose others are gone: nothing is waited for.
   ~NcclLink() override { f_.abort(communicator_); }
 
@@ -25,9 +32,14 @@ class NcclLink final : public DeviceLink {
 
   void all_reduce(float* values, int64_t count) override {
     if (count == 0 || !status_.ok()) return;
+    if (adds_in_order(values, count)) return small_sums_->add_up(values, count);
     note(f_.all_reduce(values, values, static_cast<size_t>(count), NcclFunctions::kFloat32, NcclFunctions::kSum,
                        communicator_, stream_),
          "a sum");
+  }
+
+  bool adds_in_order(const float* values, int64_t count) const override {
+    return small_sums_ != nullptr && small_sums_->takes(values, count);
   }
 
   void transfer(std::span<const Transfer> transfers) override {
@@ -52,21 +64,14 @@ class NcclLink final : public DeviceLink {
   void* const communicator_;
   const cudaStream_t stream_;
   const std::string description_;
+  std::unique_ptr<PeerSums> small_sums_;  // nullptr: NCCL has all
   Status status_;
 };
-
-// What each rank says of itself, for all to hear.
-template <typename T>
-Result<std::vector<T>> hear(const LinkGroup& group, const T& own) {
-  std::vector<T> all(static_cast<size_t>(group.size));
-  QUIRE_RETURN_IF_ERROR(group.gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
-  return all;
-}
 
 }  // namespace
 
 Result<std::unique_ptr<DeviceLink>> make_nccl_link(const Result<NcclFunctions>& functions, const LinkGroup& group,
-                                                   cudaStream_t stream) {
+                                                   cudaStream_t stream, bool peer_sums) {
   int version = 0;
   if (functions.ok() && functions->get_version(&version) != 0) version = 0;
   QUIRE_ASSIGN_OR_RETURN(const std::vector<int> versions, hear(group, version));
@@ -91,7 +96,10 @@ Result<std::unique_ptr<DeviceLink>> make_nccl_link(const Result<NcclFunctions>& 
     if (result == 0) functions->abort(communicator);
     return unavailable("NCCL does not begin on rank {}: {}", rank, functions->error_string(results[rank]));
   }
-  return std::unique_ptr<DeviceLink>(std::make_unique<NcclLink>(*functions, communicator, version, stream));
+  auto small_sums = peer_sums ? PeerSums::begin(group, stream)
+                              : Result<std::unique_ptr<PeerSums>>(unavailable("as disable_custom_all_reduce says"));
+  return std::unique_ptr<DeviceLink>(
+      std::make_unique<NcclLink>(*functions, communicator, version, stream, std::move(small_sums)));
 }
 
 }  // namespace quire::ops::cuda

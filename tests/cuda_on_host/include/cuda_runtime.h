@@ -111,6 +111,8 @@ enum class WarpCall { kSync, kBallot, kShuffle };
 uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane);
 void meet_block();
 void wait_for_kernels_before();
+// In its turn on the stream: waits until `size` streams have come here with the same `group`.
+void meet_cards(cudaStream_t stream, const void* group, int size);
 extern unsigned running_thread;  // of its block
 inline int lane() {
   return static_cast<int>(running_thread % 32);
@@ -251,6 +253,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
+inline void __threadfence_system() {}
 
 // --- atomics: no two threads run at once
 
