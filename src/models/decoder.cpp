@@ -58,6 +58,7 @@ class Decoder final : public Model {
       DecoderShape own = shape;
       if (shape.of_layer != nullptr) shape.of_layer(config, i, own);
       add_layer({loader, own, prefix, config, i}, shape.caches);
+      check_cache(loader, shape.caches);
       if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
@@ -148,6 +149,18 @@ class Decoder final : public Model {
     shares_caches_ = shares_caches_ || source != index;
   }
 
+  // That a layer which reads another one's cache has, of several ranks, the same heads of it on this one.
+  void check_cache(nn::Loader& loader, const std::vector<int32_t>& caches) {
+    kv_heads_.push_back(loader.kv_heads());
+    const size_t index = kv_heads_.size() - 1;
+    const auto source = caches.empty() ? index : static_cast<size_t>(caches[index]);
+    if (kv_heads_[index] == kv_heads_[source]) return;
+    loader.fail(unimplemented(
+        "tensor_parallel_size {}: layer {} reads the keys of layer {}, and their outputs' weights, which are stored in "
+        "unlike formats, cannot be cut at the same heads; choose fewer processes",
+        loader.shard().size, index, source));
+  }
+
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
     if (factor == 1 && soft_cap == 0) return;
     step(ops::ScaleArgs{.values = values.floats(),
@@ -190,6 +203,7 @@ class Decoder final : public Model {
   std::vector<size_t> caches_;                   // of each layer, where its own begin among those of the batch
   size_t num_caches_ = 0;
   bool shares_caches_ = false;
+  std::vector<std::optional<nn::Range>> kv_heads_;  // of each layer, of this rank
   nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;

@@ -499,9 +499,6 @@ std::vector<int32_t> caches_of(const ModelConfig& config) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> build_gemma4(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  if (!loader.shard().is_whole()) {
-    return unimplemented("Gemma 4 is not cut into ranks yet; leave out tensor_parallel_size");
-  }
   const Gemma4Config& gemma = own(config);
   if (loader.stage().count > 1 && (gemma.layer_input_size > 0 || gemma.num_sharing_layers > 0)) {
     return unimplemented(

@@ -171,7 +171,8 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
     part.taken = within(rows, {first, count});
     if (!is_gates) first += count;
   }
-  if (first != queries + 2 * keys)
+  const int64_t stored = !config_.stores ? 0 : config_.keys_are_values ? keys : 2 * keys;
+  if (first != queries + stored)
     loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
   const int32_t group = config_.num_heads / config_.num_kv_heads;
   if (share.kv_heads.count > 1 && share.heads.count != share.kv_heads.count * group) {
