@@ -156,14 +156,17 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
   if (!drafts_with_weights(config.speculative_config)) return start_workers(config, workers, *planner);
   // Its threads share the cores of the workers, which want them as soon as there is a plan: they wait awake from one
   // operation to the next, and no longer.
-  constexpr int kBetweenOperations = 30;  // microseconds
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> drafting, make_cpu(config, kBetweenOperations));
+  constexpr int kBetweenOperations = 30;                                  // microseconds
+  const bool on_cards = config.device.kind == DeviceChoice::Kind::kCuda;  // the first worker's, which has what is left
+  auto own = on_cards ? make_cuda(config, config.device.card, ops::ProductKernels::kByRows)
+                      : make_cpu(config, kBetweenOperations);
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> drafting, std::move(own));
   QUIRE_ASSIGN_OR_RETURN(runner::DraftsBesideWorkers drafts,
                          runner::make_drafts_beside_workers(config, std::move(drafting)));
   if (drafts.store != nullptr) config.state_layers = drafts.store->layers();
   // Its pool is used as texts come; the workers of this host leave it that much of what is free. Ranks of several hosts
   // have one setting, which all of them were started with.
-  if (workers.ranks == nullptr) {
+  if (workers.ranks == nullptr && !on_cards) {
     const int64_t pools = config.data_parallel_size * drafts.drafts->pool_bytes();  // of all engines
     const double left = 1 - static_cast<double>(pools) / static_cast<double>(planner->free_memory());
     config.memory_utilization = runner::memory_utilization(config, *planner) * std::max(left, 0.01);

@@ -238,7 +238,8 @@ class Dflash final : public Model, public DraftHead {
                   nn::HiddenStates& states) const override {
     const int64_t mark = step.workspace.mark();
     const int64_t n = step.batch.num_tokens;
-    const nn::Batch batch = block_of(step);
+    nn::Batch batch = block_of(step);
+    batch.query_offsets = step.mirrored(block_offsets_);
     const int64_t first = n - batch.num_tokens;
     // The text's rows stay as they are from layer to layer; below them stand the block's, normalised anew in each.
     const ops::View x = step.workspace.take(n, config_.hidden_size);
@@ -285,7 +286,7 @@ class Dflash final : public Model, public DraftHead {
     return {.backend = step.backend, .batch = batch, .workspace = step.workspace};
   }
 
-  // The rows of the step that are the block: all of them where it is measured.
+  // The rows of the step that are the block, all of them where it is measured; with the step's query offsets.
   nn::Batch block_of(const nn::StepContext& step) const {
     nn::Batch batch = step.batch;
     if (step.workspace.measures()) return batch;
@@ -295,7 +296,6 @@ class Dflash final : public Model, public DraftHead {
     batch.positions = batch.positions + first;
     QUIRE_CHECK(batch.num_sequences == 1);
     block_offsets_ = {0, static_cast<int32_t>(batch.num_tokens)};
-    batch.query_offsets = block_offsets_.data();
     return batch;
   }
   static nn::HiddenStates block_in(const nn::HiddenStates& states, int64_t count) {

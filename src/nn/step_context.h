@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <span>
 
 #include "nn/adaptable_layer.h"
 #include "nn/batch.h"
@@ -43,6 +45,16 @@ struct StepContext {
   template <typename Args>
   void operator()(const Args& args) const {
     if (!workspace.measures()) backend(args);
+  }
+
+  // Numbers of the host's where the device reads them: in the workspace, if it has memory of its own. They stay as they
+  // are until the step is done.
+  Mirrored<int32_t> mirrored(std::span<const int32_t> numbers) const {
+    if (backend.computes_in_host_memory()) return numbers.data();
+    static_assert(sizeof(int32_t) == sizeof(float));
+    float* const place = workspace.take(1, std::ssize(numbers)).floats();
+    if (!workspace.measures()) backend.copy_to_device(place, numbers.data(), {.row_bytes = numbers.size_bytes()});
+    return {numbers.data(), reinterpret_cast<const int32_t*>(place)};
   }
 
   // Copies numbers, of views of the same shape whose rows may lie at any distance.

@@ -17,6 +17,11 @@ class DraftingExecutor final : public ForwardingExecutor {
   }
 
   const MemoryPlan& memory() const override { return memory_; }
+  // A CPU's threads stay off the workers' cores.
+  void bind_thread() override {
+    ForwardingExecutor::bind_thread();
+    if (!drafts_.backend->computes_in_host_memory()) drafts_.backend->bind_thread();
+  }
   std::unique_ptr<DraftProposer> take_draft_model() override { return std::move(drafts_.drafts); }
 
   void submit(StepPlan plan) override {

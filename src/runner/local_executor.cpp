@@ -110,6 +110,7 @@ class LocalExecutor final : public Executor {
   Status pass_on_states(ExecutedStep& step) {
     const StepRows rows = StepRows::of(step.plan);
     taps_->fetch(rows.num_rows);
+    runner_->pass_fetched_taps(rows.num_rows);
     if (store_ != nullptr) return store_->settle(rows, taps_->all());
     step.states = taps_->release();
     return {};

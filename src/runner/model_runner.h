@@ -54,6 +54,9 @@ class ModelRunner {
   // Who is given states of each step between its layers, in recorded steps too. Of a pipeline the same ranks of all
   // stages have some, with the same layers. REQUIRES: outlives the runner.
   void use_taps(TappedStates* taps) { taps_ = taps; }
+  // Of a stage on a device with memory of its own, once the taps of a finished step of so many tokens are fetched:
+  // takes what the stages before have taken, and passes all on. On a host that is part of the step.
+  void pass_fetched_taps(int64_t num_tokens);
 
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
@@ -133,6 +136,8 @@ class ModelRunner {
 
   ops::View run_stage(const nn::StepContext& step);
   std::span<float> taken_before(int64_t layer, int64_t num_tokens);
+  void receive_taps(int64_t first_layer, int64_t num_tokens);
+  void send_taps(int64_t end_layer, int64_t num_tokens);
   std::vector<size_t> count_tokens(const StepPlan& plan);
   void help_to_draw(Step& step);
   void take_sampled(const StepPlan& plan);

@@ -34,8 +34,8 @@ ops::View ModelRunner::run_stage(const nn::StepContext& step) {
     states.pending = *comes_pending_;
   }
   const nn::Range own = nn::layers_of(ranks_.stage, model_->config().num_layers);
-  const std::span<float> taken = taken_before(own.first, step.batch.num_tokens);
-  if (!taken.empty()) ranks_.all->receive(std::as_writable_bytes(taken), ranks_.previous());
+  const bool passes_taps = backend_.computes_in_host_memory();
+  if (passes_taps) receive_taps(own.first, step.batch.num_tokens);
   model_->run_tapped_layers(step, static_cast<int32_t>(own.first), static_cast<int32_t>(own.end()), states);
   if (ranks_.stage.is_last()) return model_->finish_tapped(step, states);
   if (!goes_pending_) {
@@ -46,9 +46,24 @@ ops::View ModelRunner::run_stage(const nn::StepContext& step) {
   }
   stages.send(bytes_of(states.residual), ranks_.next());
   stages.send(bytes_of(states.delta), ranks_.next());
-  const std::span<const float> to_pass = taken_before(own.end(), step.batch.num_tokens);
-  if (!to_pass.empty()) ranks_.all->send(std::as_bytes(to_pass), ranks_.next());
+  if (passes_taps) send_taps(own.end(), step.batch.num_tokens);
   return {};
+}
+
+void ModelRunner::pass_fetched_taps(int64_t num_tokens) {
+  if (taps_ == nullptr || !ranks_.are_several() || backend_.computes_in_host_memory()) return;
+  const nn::Range own = nn::layers_of(ranks_.stage, model_->config().num_layers);
+  receive_taps(own.first, num_tokens);
+  if (!ranks_.stage.is_last()) send_taps(own.end(), num_tokens);
+}
+
+void ModelRunner::receive_taps(int64_t first_layer, int64_t num_tokens) {
+  const std::span<float> taken = taken_before(first_layer, num_tokens);
+  if (!taken.empty()) ranks_.all->receive(std::as_writable_bytes(taken), ranks_.previous());
+}
+void ModelRunner::send_taps(int64_t end_layer, int64_t num_tokens) {
+  const std::span<const float> to_pass = taken_before(end_layer, num_tokens);
+  if (!to_pass.empty()) ranks_.all->send(std::as_bytes(to_pass), ranks_.next());
 }
 
 // What taps have of a step of so many tokens before this layer, where a stage ends: it passes on what it was given and

@@ -24,7 +24,7 @@ class TappedStates final : public nn::HiddenTaps {
   void take(const nn::StepContext& step, size_t index, const nn::HiddenStates& states) override;
 
   // Of a step of so many rows, what is taken before the first `num_layers` of the layers: [num_layers, rows,
-  // hidden_size]. May be written to, where another stage has taken it. REQUIRES: a backend in host memory.
+  // hidden_size]. May be written to, where another stage has taken it. REQUIRES: a backend in host memory, or fetch().
   std::span<float> first(int64_t rows, size_t num_layers);
   // The first so many rows of the last step come to the host. Waits for the device.
   void fetch(int64_t rows);

@@ -179,10 +179,6 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
     return unimplemented("activation_dtype \"{}\" on a card: supported there: auto, float32", name(activations));
   }
   if (drafts_with_weights(config.speculative_config)) {
-    if (on_card && has_workers(config)) {
-      return unimplemented(
-          "speculative_config: a model that drafts beside workers with cards is not built yet: choose ngram or suffix");
-    }
     if (config.async_scheduling) {
       return invalid_argument(
           "speculative_config: a model that drafts computes between the steps of the other, which async_scheduling "

@@ -70,6 +70,7 @@ std::vector<HeadCase> head_cases(const std::string& name) {
 struct HeadLayout {
   int32_t tensor = 1;
   int32_t pipeline = 1;
+  bool on_cards = false;  // emulated ones
 };
 Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama",
                                                 SpeculativeMethod method = SpeculativeMethod::kEagle3,
@@ -81,14 +82,19 @@ Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const s
   config.speculative_config.model = head;
   config.speculative_config.num_speculative_tokens = num_tokens;
   if (layout.tensor * layout.pipeline == 1) return make_local_executor(config, make_test_backend("auto"));
-  QUIRE_ASSIGN_OR_RETURN(DraftsBesideWorkers drafts, make_drafts_beside_workers(config, make_test_backend("auto")));
+  const std::string device = layout.on_cards ? "cuda" : "auto";
+  if (layout.on_cards) config.kv_cache_dtype = KvCacheDType::kFloat32;
+  QUIRE_ASSIGN_OR_RETURN(DraftsBesideWorkers drafts, make_drafts_beside_workers(config, make_test_backend(device)));
   config.state_layers = drafts.store->layers();
   config.tensor_parallel_size = layout.tensor;
   config.pipeline_parallel_size = layout.pipeline;
   static std::optional<WorkerSegment> last;
   const auto planner = make_test_backend("auto");
-  QUIRE_ASSIGN_OR_RETURN(auto workers,
-                         make_multiprocess_executor(config, std::make_unique<ThreadLauncher>(last), *planner));
+  const MakeBackend make_card = [](const EngineConfig&) -> Result<std::unique_ptr<ops::Backend>> {
+    return make_test_backend("cuda");
+  };
+  auto launcher = std::make_unique<ThreadLauncher>(last, layout.on_cards ? make_card : MakeBackend(workers_backend));
+  QUIRE_ASSIGN_OR_RETURN(auto workers, make_multiprocess_executor(config, std::move(launcher), *planner));
   return make_drafting_executor(std::move(workers), std::move(drafts));
 }
 
@@ -110,7 +116,8 @@ struct HeadParam {
   friend std::ostream& operator<<(std::ostream& out, const HeadParam& param) {
     out << param.name;
     if (param.layout.tensor * param.layout.pipeline == 1) return out;
-    return out << " over " << param.layout.pipeline << " stages of " << param.layout.tensor;
+    out << " over " << param.layout.pipeline << " stages of " << param.layout.tensor;
+    return out << (param.layout.on_cards ? " on cards" : "");
   }
 };
 
@@ -118,9 +125,10 @@ class HeadDrafts : public testing::TestWithParam<HeadParam> {
  protected:
   static constexpr int32_t kBlock = 16;
 
-  HeadDrafts() {
+  void SetUp() override {
+    if (GetParam().layout.on_cards && !cards::is_emulated("cuda")) GTEST_SKIP() << "no emulated cards";
     auto executor = executor_of(GetParam().name, GetParam().layout);
-    EXPECT_TRUE(executor.ok()) << executor.status().message();
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
     executor_ = std::move(*executor);
     head_ = executor_->take_draft_model();
   }
@@ -273,7 +281,8 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 std::string head_name(const testing::TestParamInfo<HeadParam>& test) {
   const HeadLayout& layout = test.param.layout;
   if (layout.tensor * layout.pipeline == 1) return test.param.name;
-  return fmt::format("{}_over_{}_stages_of_{}", test.param.name, layout.pipeline, layout.tensor);
+  return fmt::format("{}_over_{}_stages_of_{}{}", test.param.name, layout.pipeline, layout.tensor,
+                     layout.on_cards ? "_cuda" : "");
 }
 
 std::vector<HeadParam> heads_of_this_process() {
@@ -294,6 +303,14 @@ INSTANTIATE_TEST_SUITE_P(BesideWorkers, HeadDrafts,
                                          HeadParam{"medusa_few_tokens", {2, 1}}, HeadParam{"medusa_blocks", {1, 2}},
                                          HeadParam{"dflash_windows", {2, 2}}),
                          head_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    BesideWorkersOnCards, HeadDrafts,
+    testing::Values(HeadParam{"eagle3_llama", {2, 1, true}}, HeadParam{"eagle3_llama", {2, 2, true}},
+                    HeadParam{"eagle3_whole_vocabulary", {1, 2, true}}, HeadParam{"deepseek_v3_mtp", {1, 2, true}},
+                    HeadParam{"qwen3_5_mtp", {1, 3, true}}, HeadParam{"medusa_blocks", {2, 2, true}},
+                    HeadParam{"dflash_windows", {1, 2, true}}),
+    head_name);
 
 // Computes all of a text but its last token.
 void compute_text(Executor& executor, std::span<const TokenId> text, int32_t piece) {
