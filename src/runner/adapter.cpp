@@ -115,9 +115,9 @@ class AdapterMaker {
   void tell_layers() {
     std::vector<uint64_t>& bits = adapter_->adapted_layers_;
     bits.resize(host_.layers.size() / 64 + 1);
-    for (size_t i = 0; i < host_.layers.size(); ++i) {
-      const bool is_prompts = adapter_->prompt() != nullptr && static_cast<int32_t>(i) == adapter_->prompt_layer_;
-      if (is_prompts || !adapter_->layers_[i].empty()) bits[i / 64] |= uint64_t{1} << i % 64;
+    for (const AdaptableLayer* layer : adapted_) {
+      const auto index = static_cast<size_t>(layer->index);
+      bits[index / 64] |= uint64_t{1} << index % 64;
     }
   }
 
@@ -160,6 +160,7 @@ class AdapterMaker {
     const AdaptableLayer& embedding = token_embedding();
     const int64_t size = embedding.out_features;
     QUIRE_RETURN_IF_ERROR(check_prompt_width(size));
+    adapted_.push_back(&embedding);
     // Rows that have the scale already are divided by it, for a step multiplies all: by 16 bits' grid they would move.
     const bool is_scaled = scales_tokens_alone(host_.config) && host_.config.embedding_scale != 1;
     dtype_ = is_scaled ? DType::kF32 : host_.dtype.value_or(file_.prompt.dtype);
@@ -260,6 +261,7 @@ class AdapterMaker {
       }
       QUIRE_ASSIGN_OR_RETURN(const bool is_named, names_module(file_, pair.module, *place));
       if (!is_named) unnamed.push_back(pair.module);
+      adapted_.push_back(&layer);
       has_experts = has_experts || (layer.kind == AdaptableLayer::Kind::kExperts && part != nullptr);
       has_routers = has_routers || is_router(pair.module);
       QUIRE_RETURN_IF_ERROR(check_pair(pair, layer, part));
@@ -330,6 +332,7 @@ class AdapterMaker {
 
   // Of a head that is cut by its rows, those that are here.
   void add_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
+    adapted_.push_back(&layer);
     Job job{&layer, &part, nullptr, &saved};
     job.only = saved.ids;
     std::ranges::sort(job.only);
@@ -622,6 +625,7 @@ class AdapterMaker {
   std::vector<SplitFactors> splits_;             // what jobs_ points into
   std::map<const AdaptableLayer*, bool> split_;  // of those that have factors: whether it is those of a stack
   std::vector<Job> jobs_;
+  std::vector<const AdaptableLayer*> adapted_;  // of the whole file, on whatever rank
   int64_t largest_rank_ = 0;
   DType dtype_ = DType::kF32;
   std::shared_ptr<Adapter> adapter_;
@@ -642,20 +646,6 @@ Result<std::shared_ptr<const Adapter>> Adapter::make(const AdapterFile& file, co
     QUIRE_RETURN_IF_ERROR(adapter->upload(backend));
   }
   return std::shared_ptr<const Adapter>(std::move(adapter));
-}
-
-std::shared_ptr<Adapter> Adapter::elsewhere(const Description& description, std::function<void()> let_go) {
-  const auto release = [let_go = std::move(let_go)](Adapter* adapter) {
-    delete adapter;
-    let_go();
-  };
-  std::shared_ptr<Adapter> adapter(new Adapter, release);
-  adapter->is_elsewhere_ = true;
-  adapter->bytes_elsewhere_ = description.bytes;
-  adapter->rank_ = description.rank;
-  adapter->num_virtual_tokens_ = description.num_virtual_tokens;
-  adapter->revision_ = description.revision;
-  return adapter;
 }
 
 int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype,

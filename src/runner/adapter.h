@@ -44,22 +44,29 @@ class Adapter {
   // and is added to nothing before it has one.
   static Result<std::shared_ptr<Adapter>> read(const checkpoint::AdapterFile& file, const AdapterHost& host,
                                                ops::Backend& backend);
-  bool has_place() const { return memory_.data() != nullptr || is_elsewhere_; }
+  bool has_place() const { return memory_.data() != nullptr || has_place_elsewhere_; }
   // Takes bytes() of the device's memory; false: there are none. REQUIRES: !has_place(); the allocator outlives this.
   bool take_place(Allocator& allocator);
   // Copies all of it there, beside the steps, and lets go of the host's. Errors: resource_exhausted. REQUIRES:
   // take_place() has been true, once; nobody is given this before it returns.
   Status upload(ops::Backend& backend);
 
-  // What stands for an adapter whose numbers other processes have: it adds to nothing. `let_go` is called when nobody
-  // has it any more.
+  // What stands for an adapter whose numbers other processes have: it adds to nothing, and has no place before
+  // take_place_elsewhere() has been true.
   struct Description {
     int64_t bytes = 0;
     int32_t rank = 0;
     int32_t num_virtual_tokens = 0;
     uint64_t revision = 0;
   };
-  static std::shared_ptr<Adapter> elsewhere(const Description& description, std::function<void()> let_go);
+  struct Elsewhere {
+    std::function<Result<bool>()> take_place;  // has them give it a place; false: one of them has no room yet
+    std::function<void()> let_go;              // when nobody has it any more
+  };
+  static std::shared_ptr<Adapter> elsewhere(const Description& description, Elsewhere there);
+  bool is_elsewhere() const { return take_place_elsewhere_ != nullptr; }
+  // REQUIRES: is_elsewhere().
+  Result<bool> take_place_elsewhere();
 
   // What one of all products (no embedding, no head) takes at most; nullopt as in AdapterHost. in_table: with what
   // kernels find it by, where the device has memory of its own.
@@ -71,7 +78,7 @@ class Adapter {
   // On a device with memory of its own: factors by AdaptableLayer::entry, as ops::LowRankRows::of_token has them; those
   // of a soft prompt are its embeddings alone, the embedding's.
   const ops::LowRankFactors* table() const { return table_; }
-  // A bit for each layer by its index: those that have factors there.
+  // A bit for each layer by its index: those that have factors there, on whatever rank.
   const std::vector<uint64_t>& adapted_layers() const { return adapted_layers_; }
 
   // Of a soft prompt its embeddings, a row each, as an embedding that replaces the base's; nullptr: it is none.
@@ -84,7 +91,7 @@ class Adapter {
   const float* values(size_t layer) const { return values_[layer]; }
 
   int64_t bytes() const {
-    return is_elsewhere_ ? bytes_elsewhere_ : static_cast<int64_t>(has_place() ? memory_.bytes() : image_.size());
+    return is_elsewhere() ? bytes_elsewhere_ : static_cast<int64_t>(has_place() ? memory_.bytes() : image_.size());
   }
   int32_t rank() const { return rank_; }           // the largest
   uint64_t revision() const { return revision_; }  // of the files
@@ -110,7 +117,8 @@ class Adapter {
   int32_t prompt_layer_ = -1;
   std::vector<uint64_t> adapted_layers_;
   Buffer memory_;
-  bool is_elsewhere_ = false;
+  std::function<Result<bool>()> take_place_elsewhere_;  // none: its numbers are here
+  bool has_place_elsewhere_ = false;
   int64_t bytes_elsewhere_ = 0;
   // Of a device with memory of its own:
   std::vector<int32_t> first_entries_;  // by layer, and behind the last

@@ -1,8 +1,10 @@
-// Adapters of a device with memory of its own: the image that the host has made of one, with the table by which kernels
-// find its factors, is copied there as it is.
+// Where an adapter's numbers lie, if not where the host has made them. On a device with memory of its own: the image
+// that the host has made, with the table by which kernels find its factors, is copied there as it is. Or with other
+// processes.
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 #include "runner/adapter.h"
@@ -13,6 +15,26 @@ namespace {
 static_assert(std::is_trivially_copyable_v<ops::LowRankFactors> && std::is_trivially_copyable_v<ops::LowRankPart>);
 
 }  // namespace
+
+std::shared_ptr<Adapter> Adapter::elsewhere(const Description& description, Elsewhere there) {
+  const auto release = [let_go = std::move(there.let_go)](Adapter* adapter) {
+    delete adapter;
+    let_go();
+  };
+  std::shared_ptr<Adapter> adapter(new Adapter, release);
+  adapter->take_place_elsewhere_ = std::move(there.take_place);
+  adapter->bytes_elsewhere_ = description.bytes;
+  adapter->rank_ = description.rank;
+  adapter->num_virtual_tokens_ = description.num_virtual_tokens;
+  adapter->revision_ = description.revision;
+  return adapter;
+}
+
+Result<bool> Adapter::take_place_elsewhere() {
+  QUIRE_CHECK(is_elsewhere());
+  QUIRE_ASSIGN_OR_RETURN(has_place_elsewhere_, take_place_elsewhere_());
+  return has_place_elsewhere_;
+}
 
 int64_t Adapter::table_bytes() const {
   int64_t bytes = first_entries_.back() * int64_t{sizeof(ops::LowRankFactors)};

@@ -58,21 +58,48 @@ Result<AdapterReport> AdapterRanks::tell_ranks(AdapterLink& link, const AdapterO
 }
 
 // First all have it, then steps may find it: what one rank refuses none of them has ever used.
-Result<AdapterReport> AdapterRanks::begin_use(AdapterLink& link, uint64_t handle, const Entry& entry) const {
-  AdapterOrder order{.kind = AdapterOrder::Kind::kRead,
-                     .handle = handle,
-                     .number = entry.number,
-                     .path = entry.path,
-                     .revision = entry.revision};
-  QUIRE_ASSIGN_OR_RETURN(AdapterReport read, tell_ranks(link, order));
-  if (!read.status.ok()) {
-    send_drop(link, handle);
-    return read;
-  }
-  order.kind = AdapterOrder::Kind::kUse;
-  QUIRE_ASSIGN_OR_RETURN(const AdapterReport used, tell_ranks(link, order));
-  QUIRE_RETURN_IF_ERROR(used.status);
+Result<AdapterReport> AdapterRanks::read_on(AdapterLink& link, uint64_t handle, const Entry& entry) const {
+  QUIRE_ASSIGN_OR_RETURN(AdapterReport read, tell_ranks(link, {.kind = AdapterOrder::Kind::kRead,
+                                                               .handle = handle,
+                                                               .number = entry.number,
+                                                               .path = entry.path,
+                                                               .revision = entry.revision}));
+  if (!read.status.ok()) send_drop(link, handle);
   return read;
+}
+
+Result<AdapterReport> AdapterRanks::use_on(AdapterLink& link, uint64_t handle, const Entry& entry) const {
+  return tell_ranks(link, {.kind = AdapterOrder::Kind::kUse, .handle = handle, .number = entry.number});
+}
+
+// Ranks that have room while others have none keep it: they are asked again when some has been made.
+Result<bool> AdapterRanks::begin_use(uint64_t handle) {
+  std::shared_ptr<AdapterLink> link;
+  while (true) {
+    link = await_link(link);
+    if (link == nullptr) return ranks_are_gone();
+    const std::lock_guard one_at_a_time(exchange_);
+    Entry entry;
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return ranks_are_gone();
+      if (link_ != link) continue;
+      const auto found = entries_.find(handle);
+      if (found == entries_.end())
+        return unavailable("the adapter's files have changed while workers were started again");
+      entry = found->second;
+    }
+    const Result<AdapterReport> report = use_on(*link, handle, entry);
+    if (!report.ok()) {
+      link->end(report.status().message());
+      continue;
+    }
+    if (report->status.code() == StatusCode::kResourceExhausted) return false;
+    QUIRE_RETURN_IF_ERROR(report->status);
+    const std::lock_guard lock(mutex_);
+    entries_.at(handle).in_use = true;
+    return true;
+  }
 }
 
 // Where it fails the ranks are gone, and what they had with them.
@@ -104,11 +131,13 @@ std::shared_ptr<AdapterLink> AdapterRanks::await_link(const std::shared_ptr<Adap
 std::shared_ptr<Adapter> AdapterRanks::stand_in(uint64_t handle, const AdapterReport& report,
                                                 const checkpoint::AdapterFile& file) {
   const bool is_prompt = file.kind != checkpoint::AdapterKind::kLowRank;
+  const auto ranks = shared_from_this();
   return Adapter::elsewhere({.bytes = report.bytes,
                              .rank = report.rank,
                              .num_virtual_tokens = is_prompt ? static_cast<int32_t>(file.prompt.shape[0]) : 0,
                              .revision = file.revision},
-                            [ranks = shared_from_this(), handle] { ranks->let_go(handle); });
+                            {.take_place = [ranks, handle] { return ranks->begin_use(handle); },
+                             .let_go = [ranks, handle] { ranks->let_go(handle); }});
 }
 
 Result<std::shared_ptr<Adapter>> AdapterRanks::load(const checkpoint::AdapterFile& file, const std::string& path,
@@ -127,7 +156,7 @@ Result<std::shared_ptr<Adapter>> AdapterRanks::load(const checkpoint::AdapterFil
       if (closed_) return ranks_are_gone();
       handle = ++last_handle_;
     }
-    const Result<AdapterReport> report = begin_use(*link, handle, entry);
+    const Result<AdapterReport> report = read_on(*link, handle, entry);
     if (!report.ok()) {  // of the link: those who come after them are told once more
       link->end(report.status().message());
       continue;
@@ -152,7 +181,11 @@ Result<std::vector<int32_t>> AdapterRanks::connect(std::shared_ptr<AdapterLink> 
   }
   std::vector<int32_t> lost;
   for (const auto& [handle, entry] : known) {
-    QUIRE_ASSIGN_OR_RETURN(const AdapterReport report, begin_use(*link, handle, entry));
+    QUIRE_ASSIGN_OR_RETURN(AdapterReport report, read_on(*link, handle, entry));
+    if (report.status.ok() && entry.in_use) {
+      QUIRE_ASSIGN_OR_RETURN(report, use_on(*link, handle, entry));
+      if (!report.status.ok()) send_drop(*link, handle);
+    }
     if (report.status.ok()) continue;
     log_warning("adapter {} is lost with the workers: {}", entry.path, report.status.message());
     lost.push_back(entry.number);

@@ -1,6 +1,7 @@
 // The adapters of a model that several ranks compute, as the process with their AdapterStore has them: nothing but who
-// they are. Each rank reads the same file for itself and keeps its part (rank_adapters.h). An adapter is there when all
-// ranks have said so, and is refused when one of them refuses it; then steps may name it, and find it on every rank.
+// they are. Each rank reads the same file for itself and keeps its part (rank_adapters.h). An adapter is refused when
+// one of them refuses it. It is there when all ranks have said that it has its place; then steps may name it, and find
+// it on every rank.
 //
 // Ranks may be started again: then they are told of all adapters anew.
 #pragma once
@@ -41,9 +42,11 @@ class AdapterRanks : public std::enable_shared_from_this<AdapterRanks> {
   // then waited for.
   AdapterRanks(int64_t most_bytes, bool restarts) : most_bytes_(most_bytes), restarts_(restarts) {}
 
-  // What stands for it here: it is the ranks' as long as anybody has this. Steps find it by `number`. Its bytes are the
-  // rank's that has the least room for it, in parts of most_bytes. Errors: what a rank says of it, with the rank's
-  // number where not all say the same; unavailable where the ranks are gone for good.
+  // What stands for it here: it is the ranks' as long as anybody has this. Steps find it by `number` when it has its
+  // place (Adapter::take_place_elsewhere()): on cards that have memory of their own there may be no piece that is large
+  // enough, on one of them or all. Its bytes are the rank's that has the least room for it, in parts of most_bytes.
+  // Errors, of both: what a rank says of it, with the rank's number where not all say the same; unavailable where the
+  // ranks are gone for good, or where they were started again and the files are others by now.
   Result<std::shared_ptr<Adapter>> load(const checkpoint::AdapterFile& file, const std::string& path, int32_t number);
 
   // Ranks that know no adapter yet are told of all that are there. Gives the numbers of those that are not to be had
@@ -57,10 +60,13 @@ class AdapterRanks : public std::enable_shared_from_this<AdapterRanks> {
     int32_t number = 0;
     std::string path;
     uint64_t revision = 0;
+    bool in_use = false;  // steps may find it
   };
   // A link's error is the result's, a rank's is in the report.
   Result<AdapterReport> tell_ranks(AdapterLink& link, const AdapterOrder& order) const;
-  Result<AdapterReport> begin_use(AdapterLink& link, uint64_t handle, const Entry& entry) const;
+  Result<AdapterReport> read_on(AdapterLink& link, uint64_t handle, const Entry& entry) const;
+  Result<AdapterReport> use_on(AdapterLink& link, uint64_t handle, const Entry& entry) const;
+  Result<bool> begin_use(uint64_t handle);
   void send_drop(AdapterLink& link, uint64_t handle) const;
   void let_go(uint64_t handle);
   // Another than `last`; nullptr: there will be none.

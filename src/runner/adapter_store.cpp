@@ -42,17 +42,16 @@ Status unknown_adapter(std::string_view name) {
   return not_found("there is no adapter `{}`", name).with_param("model");
 }
 
-// Each begins at an address of its own alignment.
-int64_t device_bytes(const AdapterLimits& limits) {
-  return limits.most_bytes + limits.most_loaded * static_cast<int64_t>(AdapterMemory::kAlign);
-}
-
 bool is_below_folder(const std::filesystem::path& file, const std::filesystem::path& folder) {
   const auto [in_folder, in_file] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   return in_folder == folder.end() && in_file != file.end();
 }
 
 }  // namespace
+
+int64_t AdapterLimits::device_bytes() const {
+  return most_bytes + most_loaded * static_cast<int64_t>(AdapterMemory::kAlign);
+}
 
 struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   using Entry = std::shared_ptr<StoredAdapter>;
@@ -68,7 +67,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend)
       : make(std::move(the_load)), limits(std::move(the_limits)), backend(the_backend) {
     if (backend == nullptr || backend->computes_in_host_memory()) return;
-    const auto bytes = static_cast<size_t>(device_bytes(limits));
+    const auto bytes = static_cast<size_t>(limits.device_bytes());
     device_memory = std::make_unique<AdapterMemory>(backend->allocator(), bytes);
   }
 
@@ -87,6 +86,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   bool serve(std::unique_lock<std::mutex>& lock);
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
   Status place(std::unique_lock<std::mutex>& lock);
+  Result<bool> take_place(Adapter& adapter);  // without the lock
 
   const Load make;
   const AdapterLimits limits;
@@ -105,6 +105,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   bool stopping = false;
   int32_t last_number = 0;
   uint64_t clock = 0;
+  uint64_t num_dropped = 0;
   uint64_t loads = 0;
   double load_seconds = 0;
   std::thread thread;
@@ -164,6 +165,7 @@ bool AdapterStore::State::make_room(int64_t bytes) {
 }
 
 void AdapterStore::State::drop(StoredAdapter& entry) {
+  ++num_dropped;
   std::erase_if(loaded, [&](const Entry& other) { return other.get() == &entry; });
   entry.adapter.reset();
 }
@@ -298,16 +300,26 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   return {};
 }
 
-// Copies what was read to the device's memory. Where that is in pieces more leave than room for bytes asks for; where
-// none may leave it has no place yet.
+// Copies what was read to the device's memory, or has the ranks do so. Where that is in pieces more leave than room for
+// bytes asks for; where none may leave it has no place yet.
 Status AdapterStore::State::place(std::unique_lock<std::mutex>& lock) {
-  while (!read_ahead->take_place(*device_memory)) {
-    if (!drop_one()) return {};
+  while (true) {
+    const uint64_t dropped_before = num_dropped;
+    lock.unlock();
+    const Result<bool> placed = take_place(*read_ahead);
+    lock.lock();
+    if (!placed.ok()) return placed.status();
+    if (*placed || stopping) return {};
+    // Nobody will tell once more of what has left meanwhile.
+    if (num_dropped == dropped_before && !drop_one()) return {};
   }
-  lock.unlock();
-  Status uploaded = read_ahead->upload(*backend);
-  lock.lock();
-  return uploaded;
+}
+
+Result<bool> AdapterStore::State::take_place(Adapter& adapter) {
+  if (adapter.is_elsewhere()) return adapter.take_place_elsewhere();
+  if (!adapter.take_place(*device_memory)) return false;
+  QUIRE_RETURN_IF_ERROR(adapter.upload(*backend));
+  return true;
 }
 
 AdapterStore::AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend)

@@ -22,6 +22,9 @@ struct AdapterLimits {
   int32_t most_loaded = 0;
   int64_t most_bytes = 0;  // of all that are loaded
   std::string folder;      // where adapters that nobody has registered are looked for by name; empty: nowhere
+
+  // Of a device that has memory of its own: for all of them, each of which begins at an address of its own alignment.
+  int64_t device_bytes() const;
 };
 
 // An adapter in use, for as long as somebody holds this.
@@ -43,7 +46,7 @@ class AdapterStore final : public AdapterTable {
   // at once, if it has them.
   AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend);
   // Of a model that other processes compute: has them read the file once more, and gives what stands for the adapter
-  // here (adapter_ranks.h). Called on the store's thread.
+  // here (adapter_ranks.h). Called on the store's thread, as is its Adapter::Elsewhere::take_place when there is room.
   using Load = std::function<Result<std::shared_ptr<Adapter>>(const checkpoint::AdapterFile& file,
                                                               const std::string& path, int32_t number)>;
   AdapterStore(Load load, AdapterLimits limits);

@@ -218,6 +218,19 @@ AdapterHost adapter_host(const nn::Loader& loader, const checkpoint::Checkpoint&
   return host;
 }
 
+// Those of this process, or of this rank of several.
+template <typename Adapters>
+Result<std::shared_ptr<Adapters>> make_adapters(AdapterHost host, const PlannedModel& planned, ops::Backend& backend,
+                                                ModelRunner& runner) {
+  auto adapters = std::make_shared<Adapters>(std::move(host), planned.adapters, backend);
+  if (!adapters->has_memory()) {
+    return resource_exhausted("no memory for {} adapters, {}. Set --max-cpu-loras or --max-lora-rank lower.",
+                              planned.adapters.most_loaded, format_bytes(planned.adapters.most_bytes));
+  }
+  runner.use_adapters(adapters);
+  return adapters;
+}
+
 // Of all ranks: that what they plan goes together, and the least of their blocks.
 Status agree(comm::Communicator& communicator, PlannedModel& planned) {
   MemoryPlan& memory = planned.memory;
@@ -344,17 +357,13 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   runner->use_ranks(ranks);
   std::shared_ptr<AdapterStore> adapters;
   std::shared_ptr<RankAdapters> rank_adapters;
-  if (planned.adapters.most_loaded > 0 && ranks.all != nullptr) {
-    rank_adapters =
-        std::make_shared<RankAdapters>(adapter_host(loader, *checkpoint, planned), planned.adapters, *backend);
-    runner->use_adapters(rank_adapters);
-  } else if (planned.adapters.most_loaded > 0) {
-    adapters = std::make_shared<AdapterStore>(adapter_host(loader, *checkpoint, planned), planned.adapters, *backend);
-    if (!adapters->has_memory()) {
-      return resource_exhausted("no memory for {} adapters, {}. Set --max-cpu-loras or --max-lora-rank lower.",
-                                planned.adapters.most_loaded, format_bytes(planned.adapters.most_bytes));
+  if (planned.adapters.most_loaded > 0) {
+    AdapterHost host = adapter_host(loader, *checkpoint, planned);
+    if (ranks.all != nullptr) {
+      QUIRE_ASSIGN_OR_RETURN(rank_adapters, make_adapters<RankAdapters>(std::move(host), planned, *backend, *runner));
+    } else {
+      QUIRE_ASSIGN_OR_RETURN(adapters, make_adapters<AdapterStore>(std::move(host), planned, *backend, *runner));
     }
-    runner->use_adapters(adapters);
   }
   runner->record_steps();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();

@@ -25,12 +25,14 @@ void StepAdapters::clear() {
   virtual_runs_.clear();
   given_keys_.clear();
   prompt_layer_ = -1;
+  has_virtual_rows_ = false;
   of_token_.clear();
   distinct_.clear();
   tables_.clear();
 }
 
-// What any step adds to, every later one calls: what is recorded of it serves both.
+// What any step adds to, every later one calls: what is recorded of it serves both. Ranks see the same, in the same
+// step, for layers are those of the whole adapter: what one records anew all do, whose exchanges are in step.
 void StepAdapters::see(const Adapter* adapter) {
   const std::vector<uint64_t>& layers = adapter->adapted_layers();
   seen_layers_.resize(std::max(seen_layers_.size(), layers.size()));
@@ -65,6 +67,7 @@ void StepAdapters::add_run(const Adapter* adapter, int32_t num_rows) {
 
 void StepAdapters::add_virtual_run(const Adapter* adapter, int32_t first_token, int32_t num_rows) {
   if (num_rows == 0) return;
+  has_virtual_rows_ = has_virtual_rows_ || adapter != nullptr;
   if (adapter != nullptr && adapter->gives_keys())
     given_keys_.push_back({adapter, first_token, static_cast<int64_t>(of_token_.size()), num_rows});
   const ops::LowRankFactors* prompt = adapter == nullptr ? nullptr : adapter->prompt();
@@ -73,7 +76,7 @@ void StepAdapters::add_virtual_run(const Adapter* adapter, int32_t first_token, 
     prompt_layer_ = adapter->prompt_layer();
   }
   if (on_device_) {
-    if (prompt != nullptr) see(adapter);
+    if (adapter != nullptr) see(adapter);
     tables_.insert(tables_.end(), static_cast<size_t>(num_rows), prompt == nullptr ? nullptr : adapter->table());
   }
   of_token_.insert(of_token_.end(), static_cast<size_t>(num_rows), nullptr);

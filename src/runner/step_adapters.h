@@ -26,8 +26,9 @@ class StepAdapters final : public nn::RowAdapters {
   void add_virtual_run(const Adapter* adapter, int32_t first_token, int32_t num_rows);
   // Ends it: the batch has so many tokens, and those behind the runs have no adapter. In its turn with the ops.
   void upload(int64_t num_tokens);
-  // Whether any row has one. If not, the step is given no adapters at all.
-  bool any() const { return !distinct_.empty() || !virtual_runs_.empty() || !given_keys_.empty(); }
+  // Whether any row has one, whatever this rank has of it: ranks record and replay the same steps. If not, the step is
+  // given no adapters at all.
+  bool any() const { return !distinct_.empty() || has_virtual_rows_; }
 
   // Of a device with memory of its own: whether the step may be recorded, or replayed, and which recordings are of the
   // same calls: over 0, more with each kind of layer that an adapter is first seen to add to. Products of all that were
@@ -80,6 +81,7 @@ class StepAdapters final : public nn::RowAdapters {
   std::vector<GivenKeys> given_keys_;
   std::vector<ops::LowRankRun> virtual_runs_;
   int32_t prompt_layer_ = -1;             // the embedding of tokens, if there are any of those
+  bool has_virtual_rows_ = false;         // of any adapter
   std::vector<Run> runs_;                 // that have one
   std::vector<const Adapter*> of_token_;  // [num_tokens]
   std::vector<const Adapter*> distinct_;

@@ -33,7 +33,8 @@ Result<WorkerReport> decode_report(std::string_view message);
 
 // What a rank is to do with an adapter, beside the steps (adapter_ranks.h).
 struct AdapterOrder {
-  // Read it and keep it; let steps find it; let go of it, which is not reported of.
+  // Read it and keep it; give it a place and let steps find it, which may be asked again where there is no room yet
+  // (the report's status is resource_exhausted, which nothing else is); let go of it, which is not reported of.
   enum class Kind : uint8_t { kRead, kUse, kDrop };
   Kind kind = Kind::kRead;
   uint64_t handle = 0;    // of this reading

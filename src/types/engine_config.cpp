@@ -215,11 +215,6 @@ Status check_workers_on_cards(const EngineConfig& config) {
         "or mp for the cards of one host",
         name(config.distributed_executor_backend));
   }
-  if (config.enable_lora || config.enable_prompt_adapter) {
-    return unimplemented(
-        "enable_lora, enable_prompt_adapter beside workers on cards: leave out tensor_parallel_size, "
-        "pipeline_parallel_size and distributed_executor_backend, or choose --device cpu");
-  }
   return {};
 }
 

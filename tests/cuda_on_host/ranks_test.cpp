@@ -2,23 +2,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <thread>
 
 #include "cli/backend.h"
 #include "comm/shared_communicator.h"
 #include "comm/shared_segment.h"
 #include "nccl_on_host.h"
-#include "num_cards.h"
 #include "peers_on_host.h"
+#include "ranks_on_cards.h"
 #include "refused_capture.h"
 #include "runner/device_communicator.h"
-#include "runner/local_executor.h"
-#include "runner/multiprocess_executor.h"
-#include "tests/runner/thread_workers.h"
-#include "tests/runner/tiny_model.h"
 #include "types/constraint_table.h"
 #include "types/token_constraint.h"
 
@@ -26,40 +19,6 @@ namespace quire::runner {
 namespace {
 
 using testing::HasSubstr;
-
-std::mutex seen_mutex;
-std::set<std::string> seen_cards;  // by their backends' descriptions
-std::optional<WorkerSegment> last_segment;
-
-Result<std::unique_ptr<ops::Backend>> worker_backend(const EngineConfig& config) {
-  auto backend = cli::make_backend(config);
-  const std::lock_guard lock(seen_mutex);
-  if (backend.ok()) seen_cards.insert((*backend)->description().substr(0, 6));
-  return backend;
-}
-
-EngineConfig cards_config(int32_t tensor, int32_t pipeline) {
-  EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true};
-  config.max_model_len = 128;
-  config.max_num_seqs = 4;
-  config.max_num_batched_tokens = 32;
-  config.num_gpu_blocks_override = 40;
-  config.threads = 1;
-  config.activation_dtype = ActivationDType::kFloat32;
-  config.kv_cache_dtype = KvCacheDType::kFloat32;
-  config.device = DeviceChoice::cuda();
-  config.distributed_executor_backend = DistributedBackend::kMp;
-  config.tensor_parallel_size = tensor;
-  config.pipeline_parallel_size = pipeline;
-  return config;
-}
-
-Result<std::unique_ptr<Executor>> start_workers(const EngineConfig& config) {
-  EngineConfig planning = config;
-  planning.device = DeviceChoice::cpu();
-  const auto planner = cli::make_backend(planning).value();
-  return make_multiprocess_executor(config, std::make_unique<ThreadLauncher>(last_segment, worker_backend), *planner);
-}
 
 // Tokens of even numbers follow; multiples of eight are refused once they are drawn.
 class Evens final : public TokenMasks {
@@ -149,17 +108,9 @@ void expect_nearly(const Answers& found, const Answers& expected, float toleranc
   }
 }
 
-class RanksOnCards : public testing::Test {
+class RanksOnCards : public WithCards {
  protected:
-  void SetUp() override { cuda_on_host::have_cards(4); }
-  void TearDown() override { cuda_on_host::have_cards(1); }
-
-  static Answers of_one() {
-    EngineConfig config = cards_config(1, 1);
-    config.distributed_executor_backend = DistributedBackend::kAuto;
-    const auto local = make_local_executor(config, cli::make_backend(config).value()).value();
-    return answer(*local, kSteps);
-  }
+  static Answers of_one() { return answer(*start_one(cards_config(1, 1)), kSteps); }
   static constexpr size_t kSteps = 12;
 };
 
@@ -168,10 +119,10 @@ TEST_F(RanksOnCards, AnswerAsOneCardDoes) {
   EXPECT_GE(expected.num_replayed, 6);
   for (const auto& [tensor, pipeline] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}}) {
     SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
-    seen_cards.clear();
+    seen_cards_.clear();
     const auto executor = start_workers(cards_config(tensor, pipeline));
     ASSERT_TRUE(executor.ok()) << executor.status().message();
-    EXPECT_EQ(seen_cards.size(), static_cast<size_t>(tensor * pipeline));
+    EXPECT_EQ(seen_cards_.size(), static_cast<size_t>(tensor * pipeline));
     const Answers found = answer(**executor, kSteps);
     expect_nearly(found, expected, tensor == 1 ? 0 : 1e-4f);
     EXPECT_EQ(found.num_replayed, expected.num_replayed);
@@ -337,9 +288,6 @@ TEST_F(RanksOnCards, AreRefusedWhereThereAreTooFew) {
   config.device = DeviceChoice::cuda(2);
   EXPECT_THAT(cli::make_executor(config).status().message(),
               HasSubstr("each worker has a card of its own, from cuda:2 on, and this machine has 4"));
-  config = cards_config(2, 1);
-  config.enable_lora = true;
-  EXPECT_THAT(cli::make_executor(config).status().message(), HasSubstr("beside workers on cards"));
 }
 
 }  // namespace
