@@ -23,7 +23,7 @@
 namespace quire::runner {
 
 // Raised with every change of what is written. Both sides must be of one version.
-inline constexpr uint16_t kPlanCodecVersion = 13;
+inline constexpr uint16_t kPlanCodecVersion = 14;
 
 // What a worker asks of an engine while it samples: how far the tokens of an answer go along with its constraint.
 struct MaskQuestion {
