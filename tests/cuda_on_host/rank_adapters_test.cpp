@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "nccl_on_host.h"
+#include "peers_on_host.h"
 #include "ranks_on_cards.h"
 #include "runner/rank_adapters.h"
 #include "tests/runner/adapter_steps.h"
@@ -22,6 +23,7 @@ struct Asked {
   std::string adapter;  // "": none
   uint64_t first_step = 0;
   size_t num_tokens = 7;
+  std::vector<int32_t> chunks = {};  // of the prompt's beginning, a step each
 };
 struct Answer {
   std::vector<TokenId> tokens;
@@ -68,7 +70,7 @@ class Conversation {
       plan.retired = std::exchange(retired_, {});
       for (size_t i = 0; i < asked.size(); ++i) {
         if (asked[i].first_step == step) join(plan, asked[i], i, sequences[i]);
-        if (asked[i].first_step < step && !sequences[i].is_done) go_on(plan, answers.of[i].tokens, i, sequences[i]);
+        if (asked[i].first_step <= step && !sequences[i].is_done) run(plan, asked[i], answers.of[i], i, sequences[i]);
       }
       for (const ScheduledSequence& run : plan.scheduled) plan.num_tokens += run.num_new_tokens;
       executor_.submit(std::move(plan));
@@ -78,6 +80,7 @@ class Conversation {
       answers.replayed.push_back(done->timings.replayed);
       for (const SequenceResult& result : done->result.sequences) {
         EXPECT_TRUE(result.error.ok()) << result.error.message();
+        if (result.tokens.empty()) continue;
         const size_t i = result.id - first_id_;
         answers.of[i].tokens.push_back(result.tokens.at(0));
         answers.of[i].logprobs.push_back(result.logprobs.at(0).chosen.logprob);
@@ -93,7 +96,9 @@ class Conversation {
  private:
   struct Sequence {
     AdapterUse use = nullptr;
+    int32_t num_prompt = 0;
     int32_t num_computed = 0;
+    size_t num_chunks = 0;
     bool is_done = false;
   };
 
@@ -108,18 +113,25 @@ class Conversation {
     std::iota(added.prompt.begin(), added.prompt.end(), 0);
     added.prompt.insert(added.prompt.end(), {5, 9, 11, 7, 30, 31, 32, 33, 34, 35});
     added.params = std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0, .logprobs = 0});
-    sequence.num_computed = static_cast<int32_t>(added.prompt.size());
-    plan.scheduled.push_back({.id = added.id, .num_new_tokens = sequence.num_computed, .samples = true});
+    sequence.num_prompt = static_cast<int32_t>(added.prompt.size());
     const auto block = static_cast<BlockId>(4 * i);
     const std::vector<BlockId> table = {block + 3, block + 1, block, block + 2};
     tell_whole_table(plan, added.id, 0, table);
     plan.added.push_back(std::move(added));
   }
-  void go_on(StepPlan& plan, const std::vector<TokenId>& tokens, size_t i, Sequence& sequence) {
-    const SequenceId id = first_id_ + i;
-    plan.sampled.push_back({.id = id, .token = tokens.back()});
-    plan.scheduled.push_back(
-        {.id = id, .num_computed_tokens = sequence.num_computed++, .num_new_tokens = 1, .samples = true});
+  void run(StepPlan& plan, const Asked& asked, const Answer& known, size_t i, Sequence& sequence) {
+    ScheduledSequence next{.id = first_id_ + i, .num_computed_tokens = sequence.num_computed};
+    if (!known.tokens.empty()) {
+      plan.sampled.push_back({.id = next.id, .token = known.tokens.back()});
+      next.num_new_tokens = 1;
+    } else if (sequence.num_chunks < asked.chunks.size()) {
+      next.num_new_tokens = asked.chunks[sequence.num_chunks++];
+    } else {
+      next.num_new_tokens = sequence.num_prompt - sequence.num_computed;
+    }
+    sequence.num_computed += next.num_new_tokens;
+    next.samples = sequence.num_computed >= sequence.num_prompt;
+    plan.scheduled.push_back(next);
   }
 
   Executor& executor_;
@@ -156,9 +168,14 @@ class RankAdaptersOnCards : public WithCards {
 
 // Each joins while those before it decode, so that steps are recorded anew as kinds of adapters are added: of all
 // products, of rows' lengths, of embedding and head, of one stage alone.
-const std::vector<Asked> kOfEveryKind = {{"", 0, 12},       {"some_layers", 1},   {"prompt_tuning", 2},
-                                         {"all_linear", 3}, {"prefix_tuning", 4}, {"dora", 5},
-                                         {"embed_head", 6}, {"tokens", 7}};
+const std::vector<Asked> kOfEveryKind = {{"", 0, 12},
+                                         {"some_layers", 1},
+                                         {"prompt_tuning", 2, 7, {3}},
+                                         {"all_linear", 3},
+                                         {"prefix_tuning", 4, 7, {4}},
+                                         {"dora", 5},
+                                         {"embed_head", 6},
+                                         {"tokens", 7}};
 
 TEST_F(RankAdaptersOnCards, AnswerAsOneCardDoesBesideEachOtherAndTheBase) {
   const Answers expected = on_one(adapted_cards_config(1, 1), "llama", kOfEveryKind);
@@ -174,7 +191,7 @@ TEST_F(RankAdaptersOnCards, AnswerAsOneCardDoesBesideEachOtherAndTheBase) {
   }
 }
 
-TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByNcclAreTheSameBits) {
+TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByOtherWaysAreTheSameBits) {
   const EngineConfig config = adapted_cards_config(2, 2);
   const Answers expected = on_ranks(config, "llama", kOfEveryKind);
   EngineConfig eager = config;
@@ -182,12 +199,17 @@ TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByNcclAreTheSameBits) {
   const Answers call_by_call = on_ranks(eager, "llama", kOfEveryKind);
   expect_nearly(call_by_call, expected, 0);
   EXPECT_EQ(std::ranges::count(call_by_call.replayed, true), 0);
-  // Of two numbers there is one sum.
+  // Of two numbers there is one sum, by NCCL or out of each other's memory.
   ops::cuda::offer_nccl(true);
-  const int sums = ops::cuda::nccl_sums();
-  expect_nearly(on_ranks(config, "llama", kOfEveryKind), expected, 0);
+  for (const bool reach : {false, true}) {
+    cuda_on_host::let_cards_reach_each_other(reach);
+    const int sums = ops::cuda::nccl_sums();
+    const int messages = ops::cuda::nccl_messages();
+    expect_nearly(on_ranks(config, "llama", kOfEveryKind), expected, 0);
+    EXPECT_EQ(ops::cuda::nccl_sums() > sums, !reach);
+    EXPECT_GT(ops::cuda::nccl_messages(), messages);
+  }
   ops::cuda::offer_nccl(false);
-  EXPECT_GT(ops::cuda::nccl_sums(), sums);
 }
 
 // Where experts are whole a rank adds to its own alone; of latent attention to its heads.
@@ -218,8 +240,10 @@ TEST_F(RankAdaptersOnCards, OfExpertsAndOfLatentAttentionAnswerAsOneCardDoes) {
 // A stage that has nothing of an adapter records with those that have some of it: a step that is recorded exchanges
 // once more than one that is replayed.
 TEST_F(RankAdaptersOnCards, StagesRecordAnewTogetherWhicheverOfThemAnAdapterIsOf) {
-  const std::vector<std::vector<Asked>> all = {{{"some_layers"}}, {{"prompt_tuning"}}, {{"some_layers"}},
-                                               {{"embed_head"}},  {{"prompt_tuning"}}, {{""}}};
+  // The first step with the soft prompt is of a row of its own alone.
+  const std::vector<std::vector<Asked>> all = {{{"some_layers"}}, {{"prompt_tuning", 0, 7, {1, 3, 1}}},
+                                               {{"some_layers"}}, {{"prompt_tuning"}},
+                                               {{"embed_head"}},  {{""}}};
   EngineConfig config = adapted_cards_config(1, 2);
   const auto one = start_one(config);
   auto ranks = start_workers(config);
