@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "nccl_on_host.h"
+#include "peers_on_host.h"
 #include "ranks_on_cards.h"
 #include "runner/rank_adapters.h"
 #include "tests/runner/adapter_steps.h"
@@ -190,7 +191,7 @@ TEST_F(RankAdaptersOnCards, AnswerAsOneCardDoesBesideEachOtherAndTheBase) {
   }
 }
 
-TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByNcclAreTheSameBits) {
+TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByOtherWaysAreTheSameBits) {
   const EngineConfig config = adapted_cards_config(2, 2);
   const Answers expected = on_ranks(config, "llama", kOfEveryKind);
   EngineConfig eager = config;
@@ -198,12 +199,17 @@ TEST_F(RankAdaptersOnCards, AnswersOfEagerStepsAndByNcclAreTheSameBits) {
   const Answers call_by_call = on_ranks(eager, "llama", kOfEveryKind);
   expect_nearly(call_by_call, expected, 0);
   EXPECT_EQ(std::ranges::count(call_by_call.replayed, true), 0);
-  // Of two numbers there is one sum.
+  // Of two numbers there is one sum, by NCCL or out of each other's memory.
   ops::cuda::offer_nccl(true);
-  const int sums = ops::cuda::nccl_sums();
-  expect_nearly(on_ranks(config, "llama", kOfEveryKind), expected, 0);
+  for (const bool reach : {false, true}) {
+    cuda_on_host::let_cards_reach_each_other(reach);
+    const int sums = ops::cuda::nccl_sums();
+    const int messages = ops::cuda::nccl_messages();
+    expect_nearly(on_ranks(config, "llama", kOfEveryKind), expected, 0);
+    EXPECT_EQ(ops::cuda::nccl_sums() > sums, !reach);
+    EXPECT_GT(ops::cuda::nccl_messages(), messages);
+  }
   ops::cuda::offer_nccl(false);
-  EXPECT_GT(ops::cuda::nccl_sums(), sums);
 }
 
 // Where experts are whole a rank adds to its own alone; of latent attention to its heads.
