@@ -52,13 +52,16 @@ class Decoder final : public Model {
     const std::string embeddings = root + std::string(shape.embeddings);
     embedding_ = nn::Embedding::of_tokens(loader, embeddings + ".weight", config.vocab_size, config.hidden_size);
     if (shape.layer_inputs != nullptr) layer_inputs_ = shape.layer_inputs(loader, root, config);
+    std::vector<std::optional<nn::Range>> kv_heads;  // of each layer, of this rank
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
       const std::string prefix = fmt::format("{}{}.{}.", root, shape.layers, i);
       DecoderShape own = shape;
       if (shape.of_layer != nullptr) shape.of_layer(config, i, own);
       add_layer({loader, own, prefix, config, i}, shape.caches);
-      check_cache(loader, shape.caches);
+      kv_heads.push_back(loader.kv_heads());
+      if (!shape.caches.empty())
+        check_cache(loader, kv_heads, static_cast<size_t>(shape.caches[static_cast<size_t>(i)]));
       if (shape.layer_end != nullptr) ends_.push_back(shape.layer_end(loader, prefix, config, i));
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
@@ -149,16 +152,13 @@ class Decoder final : public Model {
     shares_caches_ = shares_caches_ || source != index;
   }
 
-  // That a layer which reads another one's cache has, of several ranks, the same heads of it on this one.
-  void check_cache(nn::Loader& loader, const std::vector<int32_t>& caches) {
-    kv_heads_.push_back(loader.kv_heads());
-    const size_t index = kv_heads_.size() - 1;
-    const auto source = caches.empty() ? index : static_cast<size_t>(caches[index]);
-    if (kv_heads_[index] == kv_heads_[source]) return;
+  // That the last layer so far, which reads the cache of `source`, has the same heads of it on this rank of several.
+  static void check_cache(nn::Loader& loader, const std::vector<std::optional<nn::Range>>& kv_heads, size_t source) {
+    if (kv_heads.back() == kv_heads[source]) return;
     loader.fail(unimplemented(
         "tensor_parallel_size {}: layer {} reads the keys of layer {}, and their outputs' weights, which are stored in "
         "unlike formats, cannot be cut at the same heads; choose fewer processes",
-        loader.shard().size, index, source));
+        loader.shard().size, kv_heads.size() - 1, source));
   }
 
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
@@ -203,7 +203,6 @@ class Decoder final : public Model {
   std::vector<size_t> caches_;                   // of each layer, where its own begin among those of the batch
   size_t num_caches_ = 0;
   bool shares_caches_ = false;
-  std::vector<std::optional<nn::Range>> kv_heads_;  // of each layer, of this rank
   nn::StreamNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;

@@ -77,8 +77,9 @@ Status PeerSums::try_a_sum() {
   QUIRE_RETURN_IF_ERROR(status_of(cudaMalloc(&values, kBytes), "memory for a trial"));
   std::vector<float> numbers(kTrialNumbers);
   int64_t wrong = 0;
+  Status done;
   // More than there are halves.
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 4 && done.ok(); ++round) {
     for (int64_t i = 0; i < kTrialNumbers; ++i) numbers[static_cast<size_t>(i)] = trial_number(sum_.rank, i + round);
     cudaMemcpyAsync(values, numbers.data(), kBytes, cudaMemcpyHostToDevice, stream_);
     PeerSum trial = sum_;
@@ -87,8 +88,7 @@ Status PeerSums::try_a_sum() {
     trial.most_looks = kLooksOfTrial;
     add_up_peers(trial, stream_);
     cudaMemcpyAsync(numbers.data(), values, kBytes, cudaMemcpyDeviceToHost, stream_);
-    const Status done = status_of(cudaStreamSynchronize(stream_), "a trial");
-    if (!done.ok()) return done;
+    done = status_of(cudaStreamSynchronize(stream_), "a trial");
     for (int64_t i = 0; i < kTrialNumbers; ++i) {
       float expected = trial_number(0, i + round);
       for (int rank = 1; rank < sum_.size; ++rank) expected += trial_number(rank, i + round);
@@ -96,6 +96,7 @@ Status PeerSums::try_a_sum() {
     }
   }
   cudaFree(values);
+  QUIRE_RETURN_IF_ERROR(done);
   if (wrong > 0) return unavailable("{} of {} sums were wrong in a trial", wrong, 4 * kTrialNumbers);
   return {};
 }
@@ -107,7 +108,9 @@ Result<std::unique_ptr<PeerSums>> PeerSums::begin(const LinkGroup& group, cudaSt
   void* area = nullptr;
   cudaIpcMemHandle_t handle = {};
   Status own = status_of(cudaMalloc(&area, sizeof(PeerArea)), "memory to lay open");
-  if (own.ok()) own = status_of(cudaMemset(area, 0, sizeof(PeerArea)), "memory to lay open");
+  // All zeros before any other may write there: a fill is not done when its call returns.
+  if (own.ok()) own = status_of(cudaMemsetAsync(area, 0, sizeof(PeerArea), stream), "memory to lay open");
+  if (own.ok()) own = status_of(cudaStreamSynchronize(stream), "memory to lay open");
   if (own.ok()) own = status_of(cudaIpcGetMemHandle(&handle, area), "memory to lay open");
   sums->sum_.areas[group.rank] = static_cast<PeerArea*>(area);
   QUIRE_RETURN_IF_ERROR(agree(group, own));
