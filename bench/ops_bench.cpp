@@ -1,12 +1,15 @@
 // The ops of a model the size of SmolLM2-135M: all its matrix products as one sequence, attention, packing.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
 
+#include "base/host_memory.h"
 #include "ops/cpu/cpu_backend.h"
 
 namespace quire::ops {
@@ -108,6 +111,115 @@ BENCHMARK_CAPTURE(model_products, avx2_f16, "avx2", DType::kF16, DType::kF16)->A
 BENCHMARK_CAPTURE(model_products, avx2_bf16, "avx2", DType::kBF16, DType::kBF16)->Apply(row_counts);
 BENCHMARK_CAPTURE(model_products, avx2_f32, "avx2", DType::kF32, DType::kF32)->Apply(row_counts);
 BENCHMARK_CAPTURE(model_products, portable_q4_1, "portable", DType::kQ4_1, DType::kQ8_0)->Apply(row_counts);
+
+// An adapter of every product of the model, in bfloat16: of q, k and v apart, and of gate and up.
+struct ModelAdapter {
+  ModelAdapter(Backend& backend, int32_t rank) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      add(rank, 576, {576, 192, 192});
+      add(rank, 576, {576});
+      add(rank, 576, {1536, 1536});
+      add(rank, 1536, {576});
+    }
+    memory = Buffer(backend.allocator(), static_cast<size_t>(values) * sizeof(uint16_t));
+    auto* numbers = memory.as<uint16_t>();
+    prefer_large_pages(numbers, memory.bytes());  // as an engine's adapters are
+    std::fill_n(numbers, values, uint16_t{0x3c00});
+    for (size_t i = 0; i < factors.size(); ++i) {
+      int64_t at = starts[i];
+      factors[i].down = numbers + at;
+      at += factors[i].rank * factors[i].in_features;
+      for (LowRankPart& part : parts[i]) {
+        part.up = numbers + at;
+        at += part.size * part.rank;
+      }
+      factors[i].parts = parts[i];
+    }
+  }
+  ModelAdapter(const ModelAdapter&) = delete;
+
+  void add(int32_t rank, int64_t in_features, std::initializer_list<int64_t> sizes) {
+    LowRankFactors one{.dtype = DType::kBF16, .in_features = in_features};
+    std::vector<LowRankPart> of_product;
+    starts.push_back(values);
+    int64_t column = 0;
+    for (const int64_t size : sizes) {
+      of_product.push_back({.column = column, .size = size, .first = one.rank, .rank = rank});
+      column += size;
+      one.rank += rank;
+      values += rank * size;
+    }
+    values += one.rank * in_features + 32;
+    factors.push_back(one);
+    parts.push_back(of_product);
+  }
+
+  std::vector<LowRankFactors> factors;  // of each product
+  std::vector<std::vector<LowRankPart>> parts;
+  std::vector<int64_t> starts;
+  int64_t values = 0;
+  Buffer memory;
+};
+
+// The products of the model's layers over `rows` tokens with so many adapters of rank 16 in turns, and without, in
+// turns: what each takes.
+void adapted_products(benchmark::State& state, const char* isa) {
+  auto backend = backend_or_skip(state, isa);
+  if (backend == nullptr) return;
+  const int64_t rows = state.range(0);
+  const int64_t num_adapters = state.range(1);
+  std::vector<std::unique_ptr<PackedMatrix>> weights;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (const Product& product : layer_products(DType::kQ4_1)) weights.push_back(packed(*backend, product));
+  }
+  std::vector<std::unique_ptr<ModelAdapter>> adapters;
+  for (int64_t i = 0; i < num_adapters; ++i) adapters.push_back(std::make_unique<ModelAdapter>(*backend, 16));
+  const std::vector<float> x(static_cast<size_t>(rows * 1536), 0.5f);
+  std::vector<float> out(static_cast<size_t>(rows * 3072));
+  const auto multiply = [&](bool adapted) {
+    const auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const PackedMatrix& weight = *weights[i];
+      const LinearArgs product{.x = x.data(),
+                               .x_stride = weight.columns(),
+                               .num_rows = rows,
+                               .weight = &weight,
+                               .out = out.data(),
+                               .out_stride = weight.rows()};
+      if (!adapted) {
+        (*backend)(product);
+        continue;
+      }
+      std::vector<LowRankRun> runs;
+      const int64_t run_rows = rows / num_adapters;
+      for (int64_t j = 0; j < num_adapters; ++j)
+        runs.push_back({&adapters[static_cast<size_t>(j)]->factors[i], j * run_rows, run_rows});
+      (*backend)(AdaptedLinearArgs{.product = product,
+                                   .low_rank = {.x = x.data(),
+                                                .x_stride = weight.columns(),
+                                                .num_rows = rows,
+                                                .runs = runs,
+                                                .out = out.data(),
+                                                .out_stride = weight.rows(),
+                                                .out_features = weight.rows()}});
+    }
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::vector<double> plain;
+  std::vector<double> more;
+  for (auto _ : state) {
+    plain.push_back(multiply(false));
+    more.push_back(multiply(true));
+  }
+  const auto median = [](std::vector<double>& all) {
+    std::ranges::sort(all);
+    return all[all.size() / 2];
+  };
+  state.counters["base_ms"] = median(plain);
+  state.counters["adapted_ms"] = median(more);
+}
+BENCHMARK_CAPTURE(adapted_products, auto, "auto") -> ArgNames({"rows", "adapters"}) -> Args({1, 1}) -> Args({32, 1})
+    -> Args({8, 8}) -> Args({32, 32}) -> Args({512, 1}) -> UseRealTime() -> Unit(benchmark::kMillisecond);
 
 void pack_model(benchmark::State& state) {
   auto backend = backend_or_skip(state, "auto");

@@ -262,7 +262,11 @@ void ThreadPool::meet() {
   // Nobody calls for the next time before all have for this one.
   const uint64_t all = (state.met.fetch_add(1, std::memory_order_acq_rel) / threads + 1) * threads;
   const auto complete = [&] { return state.met.load(std::memory_order_acquire) >= all; };
-  while (!state.spin_until(complete)) std::this_thread::yield();
+  wait_until(complete);
+}
+
+void ThreadPool::wait_until(FunctionRef<bool()> ready) {
+  while (!state_->spin_until(ready)) std::this_thread::yield();
 }
 
 void ThreadPool::parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) {

@@ -65,6 +65,9 @@ class ThreadPool {
   // there. Takes a fraction of what it takes to end one run() and begin the next.
   void meet();
 
+  // For a body of run(): returns when ready() is true, which what other workers do makes it.
+  void wait_until(FunctionRef<bool()> ready);
+
   // Runs body(task, thread) for each task in [0, num_tasks), handed out one at a time in rising order to whichever
   // worker is free. Which worker runs a task must not change its result.
   void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body);

@@ -1,23 +1,19 @@
 #include "ops/cpu/adapted_linear.h"
 
 #include <algorithm>
-#include <atomic>
+#include <utility>
 
 #include "ops/cpu/panel_product.h"
 
 namespace quire::ops::cpu {
 namespace {
 
-// What a unit of work has of factors, about: they come to the second cache during its part of the product.
-constexpr int64_t kUnitBytes = int64_t{128} << 10;
+// What a unit of work has of factors, at most about: they come to the second cache during its part of the product.
+constexpr int64_t kUnitBytes = int64_t{512} << 10;
 // Ranks that are shrunk at once: as many as a kernel's tile has.
 constexpr int32_t kRanksAtOnce = 8;
 
-// Neighbouring panels, or others that are counted.
-struct Span {
-  int64_t begin;
-  int64_t end;
-};
+using Span = AdaptedScratch::Span;
 
 constexpr Span share_of(Span all, int64_t unit, int64_t units) {
   const int64_t size = all.end - all.begin;
@@ -34,9 +30,10 @@ int64_t up_bytes(const LowRankFactors& factors) {
   return bytes;
 }
 
-// Work has two phases. In the first the threads compute some panels and shrink rows, in the second the other panels;
-// then sums are expanded onto the columns of those and of panels of the first. Units of a phase are taken by whichever
-// thread is free; which has no influence on any sum.
+// A thread's panels are neighbours, so that what is added to them is long runs of columns. With some of them it shrinks
+// its share of the rows; with the others come the factors that expand all sums onto its panels, once the other threads'
+// are there. The last of them whoever is free takes, itself or another thread. Who computes what has no influence on
+// any sum.
 class AdaptedProduct {
  public:
   AdaptedProduct(const AdaptedLinearArgs& args, const KernelRows& rows, const Kernels& kernels, ThreadPool& pool,
@@ -64,43 +61,92 @@ class AdaptedProduct {
     piece_floats_ = kLowRankRowsTogether * largest_rank;
     const auto floats = static_cast<size_t>(piece_floats_ * std::ssize(scratch_.pieces));
     if (scratch_.shrunk.size() < floats) scratch_.shrunk.resize(floats);
-    scratch_.fetched.resize(static_cast<size_t>(pool.num_threads()));
 
-    // As many panels for each phase as it has bytes, and as many for each thread.
     const int64_t threads = pool.num_threads();
-    const int64_t panels = weight_.num_panels();
-    const int64_t share = panels * first_bytes / (first_bytes + second_bytes);
-    const int64_t before = std::clamp((share + threads / 2) / threads, int64_t{1}, panels / threads - 1) * threads;
-    early_ = {0, before};
-    late_ = {before, panels};
-    const auto units_for = [&](int64_t bytes, Span phase) {
-      const int64_t of_thread = std::max<int64_t>((bytes / threads + kUnitBytes - 1) / kUnitBytes, 1);
-      return std::min(of_thread * threads, phase.end - phase.begin);
-    };
-    early_units_ = units_for(first_bytes, early_);
-    late_units_ = units_for(second_bytes, late_);
+    while (std::ssize(scratch_.threads) < threads) scratch_.threads.emplace_back();
+    for (int64_t thread = 0; thread < threads; ++thread) {
+      AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>(thread)];
+      its.own = share_of({0, weight_.num_panels()}, thread, threads);
+      // As many for shrinking as its bytes are of all.
+      const int64_t fixed = (its.own.end - its.own.begin) * 3 / 4;
+      const int64_t early = std::clamp(fixed * first_bytes / (first_bytes + second_bytes), int64_t{1}, fixed - 1);
+      its.early = {its.own.begin, its.own.begin + early};
+      its.late = {its.early.end, its.own.begin + fixed};
+      its.next = its.late.end;
+    }
+    first_bytes_ = first_bytes / threads;
+    second_bytes_ = second_bytes / threads;
   }
 
   void run() {
-    pool_.run([&](int thread) {
-      for (int64_t unit = next_early_++; unit < early_units_; unit = next_early_++) compute_early(unit, thread);
-      pool_.meet();
-      for (int64_t unit = next_late_++; unit < late_units_; unit = next_late_++) compute_late(unit, thread);
-    });
+    pool_.run([&](int thread) { work(thread); });
   }
 
  private:
-  static int64_t shrinks_of(const LowRankFactors& factors) { return (factors.rank + kRanksAtOnce - 1) / kRanksAtOnce; }
+  static constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  static int64_t shrinks_of(const LowRankFactors& factors) { return ceil_div(factors.rank, kRanksAtOnce); }
 
   // Whether the piece before it does not have the same, which are then there.
   bool is_first_of_factors(size_t piece) const {
     return piece == 0 || scratch_.pieces[piece - 1].factors != scratch_.pieces[piece].factors;
   }
 
+  static int64_t units_for(int64_t bytes, Span panels) {
+    return std::clamp<int64_t>(ceil_div(bytes, kUnitBytes), 1, panels.end - panels.begin);
+  }
+
+  void work(int thread) {
+    AdaptedScratch::Thread& own = scratch_.threads[static_cast<size_t>(thread)];
+    const Span shrinks = share_of({0, num_shrinks_}, thread, pool_.num_threads());
+    const int64_t early_units = units_for(first_bytes_, own.early);
+    for (int64_t unit = 0; unit < early_units; ++unit)
+      multiply_and_shrink(share_of(own.early, unit, early_units), share_of(shrinks, unit, early_units), thread);
+    have_shrunk_.fetch_add(1, std::memory_order_release);
+
+    Span multiplied{};  // and not expanded onto
+    const int64_t late_units = units_for(second_bytes_, own.late);
+    for (int64_t unit = 0; unit < late_units; ++unit) {
+      const Span before = share_of(own.early, unit, late_units);
+      const Span panels = share_of(own.late, unit, late_units);
+      own.fetched.clear();
+      add_fetches(before, own.fetched);
+      add_fetches(panels, own.fetched);
+      multiply(panels, thread);
+      if (late_units > 1) {
+        expand(multiplied);
+        expand(before);
+        multiplied = panels;
+      } else {
+        multiplied = {before.begin, panels.end};
+      }
+    }
+    for (int i = 0; i < pool_.num_threads(); ++i) {
+      AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>((thread + i) % pool_.num_threads())];
+      for (Span panels = take(its); panels.begin < panels.end; panels = take(its)) {
+        own.fetched.clear();
+        add_fetches(panels, own.fetched);
+        multiply(panels, thread);
+        if (multiplied.end != panels.begin) expand(std::exchange(multiplied, {panels.begin, panels.begin}));
+        multiplied.end = panels.end;
+      }
+    }
+    expand(multiplied);
+  }
+
+  // Some of a thread's last panels, fewer and fewer so that all come to the end together; none: there are no more.
+  static Span take(AdaptedScratch::Thread& its) {
+    int64_t begin = its.next.load(std::memory_order_relaxed);
+    while (begin < its.own.end) {
+      const int64_t end = begin + std::max<int64_t>((its.own.end - begin) / 2, 1);
+      if (its.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) return {begin, end};
+    }
+    return {};
+  }
+
   // The panels' product, during which the ranges come that are in the thread's list.
   void multiply(Span panels, int thread) {
     const LinearArgs& product = args_.product;
-    const std::vector<MemoryRange>& ranges = scratch_.fetched[static_cast<size_t>(thread)];
+    const std::vector<MemoryRange>& ranges = scratch_.threads[static_cast<size_t>(thread)].fetched;
     FetchQueue queue{};
     if (!ranges.empty()) {
       int64_t bytes = 0;
@@ -125,10 +171,9 @@ class AdaptedProduct {
     rows_.kernel(tile);
   }
 
-  // Calls body(piece, first rank, ranks) for what a unit shrinks: of each piece as many times kRanksAtOnce as any has.
+  // Calls body(piece, first rank, ranks) for some shrinks: each piece has as many, of kRanksAtOnce, as any has.
   template <typename Body>
-  void for_shrinks(int64_t unit, const Body& body) const {
-    const Span shrinks = share_of({0, num_shrinks_}, unit, early_units_);
+  void for_shrinks(Span shrinks, const Body& body) const {
     for (int64_t i = shrinks.begin; i < shrinks.end;) {
       const auto piece = static_cast<size_t>(i / most_shrinks_);
       const int64_t end = std::min(shrinks.end, (i / most_shrinks_ + 1) * most_shrinks_);
@@ -140,18 +185,18 @@ class AdaptedProduct {
     }
   }
 
-  void compute_early(int64_t unit, int thread) {
-    std::vector<MemoryRange>& ranges = scratch_.fetched[static_cast<size_t>(thread)];
+  void multiply_and_shrink(Span panels, Span shrinks, int thread) {
+    std::vector<MemoryRange>& ranges = scratch_.threads[static_cast<size_t>(thread)].fetched;
     ranges.clear();
-    for_shrinks(unit, [&](size_t piece, int32_t first, int32_t count) {
+    for_shrinks(shrinks, [&](size_t piece, int32_t first, int32_t count) {
       if (!is_first_of_factors(piece)) return;
       const LowRankFactors& factors = *scratch_.pieces[piece].factors;
       const auto* down = static_cast<const uint8_t*>(factors.down);
       const int64_t bytes = row_bytes(factors.dtype, factors.in_features);
       ranges.push_back({down + first * bytes, down + (first + count) * bytes});
     });
-    multiply(share_of(early_, unit, early_units_), thread);
-    for_shrinks(unit, [&](size_t piece, int32_t first, int32_t count) {
+    multiply(panels, thread);
+    for_shrinks(shrinks, [&](size_t piece, int32_t first, int32_t count) {
       shrink(args_.low_rank, scratch_.pieces[piece], first, count, kernels_, shrunk_of(piece));
     });
   }
@@ -169,30 +214,27 @@ class AdaptedProduct {
     }
   }
 
-  void compute_late(int64_t unit, int thread) {
-    const Span now = share_of(late_, unit, late_units_);
-    const Span deferred = share_of(early_, unit, late_units_);
-    std::vector<MemoryRange>& ranges = scratch_.fetched[static_cast<size_t>(thread)];
-    ranges.clear();
+  // What is expanded onto these panels.
+  void add_fetches(Span panels, std::vector<MemoryRange>& ranges) const {
     for (size_t i = 0; i < scratch_.pieces.size(); ++i) {
       if (!is_first_of_factors(i)) continue;
       const LowRankFactors& factors = *scratch_.pieces[i].factors;
-      for (const Span& panels : {deferred, now}) {
-        for_parts(factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
-          const auto* up = static_cast<const uint8_t*>(part.up);
-          const int64_t bytes = row_bytes(factors.dtype, kLowRankColumns) * part.rank;
-          ranges.push_back({up + first * bytes, up + last * bytes});
-        });
-      }
+      for_parts(factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
+        const auto* up = static_cast<const uint8_t*>(part.up);
+        const int64_t bytes = row_bytes(factors.dtype, kLowRankColumns) * part.rank;
+        ranges.push_back({up + first * bytes, up + last * bytes});
+      });
     }
-    multiply(now, thread);
+  }
+
+  void expand(Span panels) {
+    if (panels.begin == panels.end) return;
+    pool_.wait_until([&] { return have_shrunk_.load(std::memory_order_acquire) == pool_.num_threads(); });
     for (size_t i = 0; i < scratch_.pieces.size(); ++i) {
       const LowRankPiece& piece = scratch_.pieces[i];
-      for (const Span& panels : {deferred, now}) {
-        for_parts(*piece.factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
-          expand_part(args_.low_rank, piece, part, first, last, kernels_, shrunk_of(i));
-        });
-      }
+      for_parts(*piece.factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
+        expand_part(args_.low_rank, piece, part, first, last, kernels_, shrunk_of(i));
+      });
     }
   }
 
@@ -206,13 +248,10 @@ class AdaptedProduct {
   AdaptedScratch& scratch_;
   int64_t most_shrinks_ = 0;  // of a piece
   int64_t num_shrinks_ = 0;
-  int64_t piece_floats_ = 0;  // of shrunk rows
-  Span early_{};              // panels of the first phase
-  Span late_{};
-  int64_t early_units_ = 0;
-  int64_t late_units_ = 0;
-  alignas(64) std::atomic<int64_t> next_early_{0};
-  alignas(64) std::atomic<int64_t> next_late_{0};
+  int64_t piece_floats_ = 0;                     // of shrunk rows
+  int64_t first_bytes_ = 0;                      // that a thread shrinks by
+  int64_t second_bytes_ = 0;                     // and expands by
+  alignas(64) std::atomic<int> have_shrunk_{0};  // threads
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 // memory idle, the factors come that are met next, and they are met before others drive them out of the second cache.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -24,7 +26,19 @@ struct KernelRows {
 struct AdaptedScratch {
   std::vector<LowRankPiece> pieces;
   std::vector<float> shrunk;
-  std::vector<std::vector<MemoryRange>> fetched;  // of each thread
+  // Neighbouring panels, or others that are counted.
+  struct Span {
+    int64_t begin;
+    int64_t end;
+  };
+  struct alignas(64) Thread {
+    std::vector<MemoryRange> fetched;
+    Span own;
+    Span early;                     // the first of these
+    Span late;                      // those behind
+    std::atomic<int64_t> next = 0;  // of the rest
+  };
+  std::deque<Thread> threads;
 };
 
 // Whether the product has enough columns to be cut, and so few rows that they go through a weight together; all columns

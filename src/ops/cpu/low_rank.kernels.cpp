@@ -31,7 +31,8 @@ struct BFloat16s {
   static constexpr int kVectors = 2;
   static constexpr int kAtOnce = 2 * kWide;
   QUIRE_INLINE void load(const uint8_t* p, FW (&out)[2]) {
-    const IW pairs = load_ints(p);
+    // Loaded once: for each of the two the compiler would read memory again, which is the narrower way.
+    const IW pairs = settled(load_ints(p));
     out[0] = lower_bfloat16s(pairs);
     out[1] = upper_bfloat16s(pairs);
   }
@@ -170,6 +171,13 @@ QUIRE_INLINE void by_columns(FW even, FW odd, FW* columns) {
 #if QUIRE_WIDE_LANES == 8
   columns[0] = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
   columns[1] = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);
+#elif defined(__AVX512F__)
+  const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const auto halves = [](FW v) {
+    const __m256d upper = _mm512_maskz_extractf64x4_pd(0xf, (__m512d)v, 1);
+    return _mm512_castps256_ps512((__m256)(lower_half(v) + (F8)upper));
+  };
+  columns[0] = (FW)_mm512_maskz_permutex2var_ps(0xffff, halves(even), order, halves(odd));
 #else
   const F8 a = lower_half(even) + upper_half(even);
   const F8 b = lower_half(odd) + upper_half(odd);
@@ -220,6 +228,47 @@ QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk
   }
 }
 
+// Onto M rows' columns from `column` on.
+template <int M, int V>
+QUIRE_INLINE void add_sums(const LowRankExpand& e, const FW (&sums)[M][V], int64_t row, int64_t column) {
+  const FW scale = broadcast_wide(e.scale);
+  float* out = e.out + row * e.out_stride + column;
+  if (column + V * kWide <= e.columns && e.gain == nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) {
+        float* place = out + m * e.out_stride + v * kWide;
+        store_wide(place, fma(sums[m][v], scale, load_wide(place)));
+      }
+    }
+    return;
+  }
+  // In memory, where they may be counted: so the sums themselves stay in registers.
+  FW kept[M][V];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) kept[m][v] = sums[m][v];
+  }
+  for (int m = 0; m < M; ++m) {
+    for (int64_t v = 0; v < V; ++v) {
+      float* place = out + m * e.out_stride + v * kWide;
+      const int64_t at = column + v * kWide;
+      const int64_t left = e.columns - at;
+      if (left >= kWide) {
+        FW sum = fma(kept[m][v], scale, load_wide(place));
+        if (e.gain != nullptr) sum = fma(sum, load_wide(e.gain + at), load_wide(e.shift + at));
+        store_wide(place, sum);
+      } else if (left > 0) {
+        FW sum = fma(kept[m][v], scale, load_some(place, left));
+        if (e.gain != nullptr) sum = fma(sum, load_some(e.gain + at, left), load_some(e.shift + at, left));
+        store_some(place, sum, left);
+      }
+    }
+  }
+}
+
 // M rows and T tiles of columns, of which all but the last are whole.
 template <typename Format, int M, int T>
 QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile) {
@@ -233,23 +282,7 @@ QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile
   } else {
     sum_ranks<Format, M, T>(e, shrunk, up, has_next, sums);
   }
-  const FW scale = broadcast_wide(e.scale);
-  for (int m = 0; m < M; ++m) {
-    for (int v = 0; v < V; ++v) {
-      const int64_t column = tile * kTile + v * kWide;
-      float* out = e.out + (row + m) * e.out_stride + column;
-      const int64_t left = e.columns - column;
-      if (left >= kWide) {
-        FW sum = fma(sums[m][v], scale, load_wide(out));
-        if (e.gain != nullptr) sum = fma(sum, load_wide(e.gain + column), load_wide(e.shift + column));
-        store_wide(out, sum);
-      } else if (left > 0) {
-        FW sum = fma(sums[m][v], scale, load_some(out, left));
-        if (e.gain != nullptr) sum = fma(sum, load_some(e.gain + column, left), load_some(e.shift + column, left));
-        store_some(out, sum, left);
-      }
-    }
-  }
+  add_sums<M, V>(e, sums, row, tile * kTile);
 }
 
 template <typename Format, int M>
