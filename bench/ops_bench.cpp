@@ -218,8 +218,12 @@ void adapted_products(benchmark::State& state, const char* isa) {
   state.counters["base_ms"] = median(plain);
   state.counters["adapted_ms"] = median(more);
 }
-BENCHMARK_CAPTURE(adapted_products, auto, "auto") -> ArgNames({"rows", "adapters"}) -> Args({1, 1}) -> Args({32, 1})
-    -> Args({8, 8}) -> Args({32, 32}) -> Args({512, 1}) -> UseRealTime() -> Unit(benchmark::kMillisecond);
+void adapted_shapes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"rows", "adapters"});
+  b->Args({1, 1})->Args({8, 8})->Args({32, 1})->Args({32, 32})->Args({1024, 1})->Args({1024, 32});
+  b->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_CAPTURE(adapted_products, auto, "auto") -> Apply(adapted_shapes);
 
 void pack_model(benchmark::State& state) {
   auto backend = backend_or_skip(state, "auto");

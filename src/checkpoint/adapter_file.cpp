@@ -308,12 +308,13 @@ Result<std::shared_ptr<const AdapterFile>> AdapterFile::from_gguf(std::span<cons
   return std::shared_ptr<const AdapterFile>(std::move(out));
 }
 
-Result<std::shared_ptr<const AdapterFile>> AdapterFile::open(const std::filesystem::path& path) {
+Result<std::shared_ptr<const AdapterFile>> AdapterFile::open(const std::filesystem::path& path,
+                                                             std::shared_ptr<Allocator> allocator) {
   const std::string where = path.string() + ": ";
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     if (is_pickle_name(path)) return pickle_refused(path);
-    QUIRE_ASSIGN_OR_RETURN(const auto file, WholeFile::read(path, kMostWeightBytes));
+    QUIRE_ASSIGN_OR_RETURN(const auto file, WholeFile::read(path, kMostWeightBytes, std::move(allocator)));
     auto adapter = from_gguf(file->bytes(), file);
     if (!adapter.ok()) return adapter.status().with_prefix(where);
     return adapter;
@@ -327,7 +328,7 @@ Result<std::shared_ptr<const AdapterFile>> AdapterFile::open(const std::filesyst
   }
   QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path weight_path, directory.resolve(kWeightFile));
   QUIRE_ASSIGN_OR_RETURN(const auto config, WholeFile::read(config_path, kMostConfigBytes));
-  QUIRE_ASSIGN_OR_RETURN(const auto weights, WholeFile::read(weight_path, kMostWeightBytes));
+  QUIRE_ASSIGN_OR_RETURN(const auto weights, WholeFile::read(weight_path, kMostWeightBytes, std::move(allocator)));
   const std::string_view text(reinterpret_cast<const char*>(config->bytes().data()), config->bytes().size());
   auto adapter = from_peft(text, weights->bytes(), weights);
   if (!adapter.ok()) return adapter.status().with_prefix(where);

@@ -58,7 +58,9 @@ struct AdapterFile {
 
   // `path`: PEFT's folder, or a .gguf file. Errors: not_found; data_loss for malformed files; invalid_argument for what
   // contradicts itself; unimplemented for what is not built, by name (QALoRA; pickles). Messages name the file.
-  static Result<std::shared_ptr<const AdapterFile>> open(const std::filesystem::path& path);
+  // `allocator`, of the host: whose memory the weights' file is read into; nullptr: memory of its own.
+  static Result<std::shared_ptr<const AdapterFile>> open(const std::filesystem::path& path,
+                                                         std::shared_ptr<Allocator> allocator = nullptr);
   // The same of bytes: what `path` above would hold.
   static Result<std::shared_ptr<const AdapterFile>> from_peft(std::string_view config,
                                                               std::span<const std::byte> weights,

@@ -17,7 +17,12 @@ constexpr std::align_val_t kFileAlignment{64};
 // From here on in large pages: of small ones to take them alone would be half the time of reading.
 constexpr size_t kLargePagesFrom = kLargePage;
 
-std::byte* take_memory(size_t bytes) {
+std::byte* take_memory(size_t bytes, Allocator* allocator) {
+  if (allocator != nullptr) {
+    void* memory = allocator->allocate(bytes);
+    if (memory != nullptr && bytes >= kLargePagesFrom) prefer_large_pages(memory, bytes);
+    return static_cast<std::byte*>(memory);
+  }
   if (bytes < kLargePagesFrom) return static_cast<std::byte*>(::operator new(bytes, kFileAlignment, std::nothrow));
   void* memory = map_memory(bytes);
   if (memory != nullptr) prefer_large_pages(memory, bytes);
@@ -43,14 +48,17 @@ class FileHandle {
 }  // namespace
 
 WholeFile::~WholeFile() {
-  if (size_ < kLargePagesFrom) {
+  if (allocator_ != nullptr) {
+    allocator_->release(data_, size_);
+  } else if (size_ < kLargePagesFrom) {
     ::operator delete(data_, kFileAlignment);
   } else {
     unmap_memory(data_, size_);
   }
 }
 
-Result<std::shared_ptr<const WholeFile>> WholeFile::read(const std::filesystem::path& path, size_t most_bytes) {
+Result<std::shared_ptr<const WholeFile>> WholeFile::read(const std::filesystem::path& path, size_t most_bytes,
+                                                         std::shared_ptr<Allocator> allocator) {
   const FileHandle file(path);
   const int reason = errno;
   if (file.number() < 0 && (reason == ENOENT || reason == ENOTDIR))
@@ -65,9 +73,9 @@ Result<std::shared_ptr<const WholeFile>> WholeFile::read(const std::filesystem::
   if (size > most_bytes) {
     return resource_exhausted("{}: has {} bytes, expected at most {}", path.string(), size, most_bytes);
   }
-  std::byte* data = take_memory(size);
+  std::byte* data = take_memory(size, allocator.get());
   if (data == nullptr) return resource_exhausted("{}: no memory for its {} bytes", path.string(), size);
-  std::shared_ptr<const WholeFile> whole(new WholeFile(data, size));
+  std::shared_ptr<const WholeFile> whole(new WholeFile(data, size, std::move(allocator)));
   for (size_t done = 0; done < size;) {
     const ssize_t count = ::read(file.number(), data + done, size - done);
     if (count < 0 && errno == EINTR) continue;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "tensor/tensor.h"
 
 namespace quire::checkpoint {
 
@@ -14,8 +15,9 @@ class WholeFile {
  public:
   // Errors: not_found; invalid_argument for what is no ordinary file or may not be read; data_loss for an empty file
   // and for one that became shorter meanwhile; resource_exhausted for one over `most_bytes`. The messages name the
-  // path.
-  static Result<std::shared_ptr<const WholeFile>> read(const std::filesystem::path& path, size_t most_bytes);
+  // path. `allocator`, of the host: whose memory the file gets; nullptr: memory of its own.
+  static Result<std::shared_ptr<const WholeFile>> read(const std::filesystem::path& path, size_t most_bytes,
+                                                       std::shared_ptr<Allocator> allocator = nullptr);
   ~WholeFile();
   WholeFile(const WholeFile&) = delete;
   WholeFile& operator=(const WholeFile&) = delete;
@@ -24,7 +26,9 @@ class WholeFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
  private:
-  WholeFile(std::byte* data, size_t size) : data_(data), size_(size) {}
+  WholeFile(std::byte* data, size_t size, std::shared_ptr<Allocator> allocator)
+      : allocator_(std::move(allocator)), data_(data), size_(size) {}
+  std::shared_ptr<Allocator> allocator_;
   std::byte* data_;
   size_t size_;
 };

@@ -96,7 +96,9 @@ class AdapterMaker {
     if (backend_.computes_in_host_memory()) {
       // Some of nothing too, for its memory is its place: of a stage that has none of the adapter's modules.
       bytes = std::max<int64_t>(bytes, 64);
-      adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
+      adapter_->allocator_ = host_.allocator;
+      adapter_->memory_ =
+          Buffer(host_.allocator == nullptr ? backend_.allocator() : *host_.allocator, static_cast<size_t>(bytes));
       if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
       memory_ = adapter_->memory_.as<uint8_t>();
       prefer_large_pages(memory_, static_cast<size_t>(bytes));  // every step reads all of it

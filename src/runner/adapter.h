@@ -24,7 +24,11 @@ struct AdapterHost {
   int32_t max_rank = 0;             // of low-rank adapters; 0: there are none
   int32_t max_virtual_tokens = 0;   // of soft prompts; 0: there are none
   const checkpoint::Checkpoint* base =
-      nullptr;                 // what DoRA takes lengths of, without which it is refused; must outlive make()
+      nullptr;  // what DoRA takes lengths of, without which it is refused; must outlive make()
+  // Of the host's memory: that adapters are made with, and keep, and that files are read with. nullptr: the backend's;
+  // memory of their own.
+  std::shared_ptr<Allocator> allocator = nullptr;
+  std::shared_ptr<Allocator> file_allocator = nullptr;
   std::optional<DType> dtype;  // F32, F16, BF16 that factors are held in; nullopt: as they are stored
   // Of one rank of several: heads of keys and values, and layers, that it has. nullopt: all.
   std::optional<nn::Range> kv_heads = {};
@@ -116,6 +120,7 @@ class Adapter {
   int32_t num_virtual_tokens_ = 0;
   int32_t prompt_layer_ = -1;
   std::vector<uint64_t> adapted_layers_;
+  std::shared_ptr<Allocator> allocator_;  // of memory_; nullptr: somebody's who outlives this
   Buffer memory_;
   std::function<Result<bool>()> take_place_elsewhere_;  // none: its numbers are here
   bool has_place_elsewhere_ = false;

@@ -21,12 +21,16 @@ inline bool all_finite(DType dtype, const void* data, int64_t count) {
   const uint64_t lowest = wide ? 0x0080'0000 * kTwo : (dtype == DType::kF16 ? 0x0400 : 0x0080) * kFour;
   const uint64_t signs = wide ? 0x8000'0000 * kTwo : 0x8000 * kFour;
   const auto* at = static_cast<const uint8_t*>(data);
-  int64_t left = row_bytes(dtype, count);
+  const int64_t bytes = row_bytes(dtype, count);
   uint64_t carried = 0;
-  for (uint64_t word = 0; left > 0; at += 8, left -= 8, word = 0) {
-    std::memcpy(&word, at, static_cast<size_t>(left < 8 ? left : 8));
+  const auto look = [&](const uint8_t* from, size_t size) {
+    uint64_t word = 0;
+    std::memcpy(&word, from, size);
     carried |= (word & exponent) + lowest;
-  }
+  };
+  const int64_t whole = bytes / 8 * 8;
+  for (int64_t i = 0; i < whole; i += 8) look(at + i, 8);
+  if (whole < bytes) look(at + whole, static_cast<size_t>(bytes - whole));
   return (carried & signs) == 0;
 }
 

@@ -64,8 +64,11 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   class Lease;
 
   // the_backend: nullptr where the adapters are elsewhere.
-  State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend)
-      : make(std::move(the_load)), limits(std::move(the_limits)), backend(the_backend) {
+  State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend, std::shared_ptr<Allocator> files)
+      : make(std::move(the_load)),
+        limits(std::move(the_limits)),
+        backend(the_backend),
+        file_allocator(std::move(files)) {
     if (backend == nullptr || backend->computes_in_host_memory()) return;
     const auto bytes = static_cast<size_t>(limits.device_bytes());
     device_memory = std::make_unique<AdapterMemory>(backend->allocator(), bytes);
@@ -91,7 +94,8 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   const Load make;
   const AdapterLimits limits;
   ops::Backend* const backend;
-  std::unique_ptr<AdapterMemory> device_memory;  // of a device that has its own, else nullptr; outlives adapters
+  const std::shared_ptr<Allocator> file_allocator;  // AdapterHost's
+  std::unique_ptr<AdapterMemory> device_memory;     // of a device that has its own, else nullptr; outlives adapters
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -262,7 +266,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
     const int32_t fresh = last_number + 1;
     lock.unlock();
     const auto start = std::chrono::steady_clock::now();
-    auto file = checkpoint::AdapterFile::open(path);
+    auto file = checkpoint::AdapterFile::open(path, file_allocator);
     // The same files are the same adapter, also for what was computed with it.
     const int32_t number = file.ok() && last != 0 && (*file)->revision == last_revision ? last : fresh;
     auto made = file.ok() ? make(**file, path, number) : Result<std::shared_ptr<Adapter>>(file.status());
@@ -323,15 +327,15 @@ Result<bool> AdapterStore::State::take_place(Adapter& adapter) {
 }
 
 AdapterStore::AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend)
-    : state_(std::make_shared<State>(
-          [host = std::move(host), &backend](const checkpoint::AdapterFile& file, const std::string& /*path*/,
-                                             int32_t /*number*/) { return Adapter::read(file, host, backend); },
-          std::move(limits), &backend)) {
+    : state_(
+          std::make_shared<State>([host, &backend](const checkpoint::AdapterFile& file, const std::string& /*path*/,
+                                                   int32_t /*number*/) { return Adapter::read(file, host, backend); },
+                                  std::move(limits), &backend, host.file_allocator)) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
 AdapterStore::AdapterStore(Load load, AdapterLimits limits)
-    : state_(std::make_shared<State>(std::move(load), std::move(limits), /*the_backend=*/nullptr)) {
+    : state_(std::make_shared<State>(std::move(load), std::move(limits), /*the_backend=*/nullptr, /*files=*/nullptr)) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 

@@ -23,6 +23,7 @@
 #include "runner/slot_copier.h"
 #include "runner/tapped_states.h"
 #include "runner/worst_step.h"
+#include "tensor/keeping_allocator.h"
 
 namespace quire::runner {
 namespace {
@@ -222,6 +223,12 @@ AdapterHost adapter_host(const nn::Loader& loader, const checkpoint::Checkpoint&
 template <typename Adapters>
 Result<std::shared_ptr<Adapters>> make_adapters(AdapterHost host, const PlannedModel& planned, ops::Backend& backend,
                                                 ModelRunner& runner) {
+  if (backend.computes_in_host_memory()) {
+    // Larger ones are rare, and would be kept for nobody.
+    constexpr size_t kMostKept = size_t{64} << 20;
+    host.allocator = std::make_shared<KeepingAllocator>(backend.allocator(), kMostKept);
+    host.file_allocator = std::make_shared<KeepingAllocator>(backend.allocator(), kMostKept);
+  }
   auto adapters = std::make_shared<Adapters>(std::move(host), planned.adapters, backend);
   if (!adapters->has_memory()) {
     return resource_exhausted("no memory for {} adapters, {}. Set --max-cpu-loras or --max-lora-rank lower.",

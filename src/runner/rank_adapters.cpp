@@ -24,7 +24,7 @@ AdapterReport RankAdapters::read(const AdapterOrder& order) {
     report.status = std::move(why);
     return report;
   };
-  const auto file = checkpoint::AdapterFile::open(order.path);
+  const auto file = checkpoint::AdapterFile::open(order.path, host_.file_allocator);
   if (!file.ok()) return refused(file.status());
   if ((*file)->revision != order.revision) {
     return refused(invalid_argument(

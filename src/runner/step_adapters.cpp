@@ -1,6 +1,7 @@
 #include "runner/step_adapters.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace quire::runner {
 
@@ -83,7 +84,12 @@ void StepAdapters::add_virtual_run(const Adapter* adapter, int32_t first_token, 
 }
 
 void StepAdapters::upload(int64_t num_tokens) {
-  if (!on_device_ || !any()) return;
+  if (!any()) return;
+  if (!on_device_) {
+    // Those of one adapter one after the other: what is read of it for one is there for the next.
+    std::ranges::stable_sort(runs_, std::less<>(), &Run::adapter);
+    return;
+  }
   QUIRE_CHECK(num_tokens >= std::ssize(tables_));
   tables_.resize(static_cast<size_t>(num_tokens), nullptr);
   const uint64_t place = numbers_.place();

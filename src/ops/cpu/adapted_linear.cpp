@@ -44,8 +44,7 @@ class AdaptedProduct {
         kernels_(kernels),
         pool_(pool),
         scratch_(scratch) {
-    scratch_.pieces.clear();
-    cut_into_pieces(args_.low_rank, scratch_.pieces);
+    cut_into_pieces(args_.low_rank, kLowRankRowsTogether, scratch_.pieces);
     int64_t first_bytes = 0;
     int64_t second_bytes = 0;
     int32_t largest_rank = 0;

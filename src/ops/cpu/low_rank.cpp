@@ -34,11 +34,12 @@ int64_t tiles_of(const LowRankFactors& factors) {
 
 }  // namespace
 
-void cut_into_pieces(const LowRankArgs& args, std::vector<LowRankPiece>& pieces) {
+void cut_into_pieces(const LowRankArgs& args, int64_t most_rows, std::vector<LowRankPiece>& pieces) {
+  pieces.clear();
   for (const LowRankRun& run : args.runs) {
-    for (int64_t row = 0; row < run.num_rows; row += kLowRankRowsTogether) {
-      pieces.push_back({run.factors, run.row + row, std::min(kLowRankRowsTogether, run.num_rows - row), run.x_column,
-                        run.out_column});
+    for (int64_t row = 0; row < run.num_rows; row += most_rows) {
+      pieces.push_back(
+          {run.factors, run.row + row, std::min(most_rows, run.num_rows - row), run.x_column, run.out_column});
     }
   }
 }
@@ -120,7 +121,12 @@ void expand_part(const LowRankArgs& args, const LowRankPiece& piece, const LowRa
 void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& pool, std::vector<float>& scratch) {
   QUIRE_CHECK_MSG(args.rows.of_token == nullptr, "rows of a device with memory of its own");
   std::vector<LowRankPiece> pieces;
-  cut_into_pieces(args, pieces);
+  int64_t most_rows = kLowRankManyRowsTogether;
+  cut_into_pieces(args, most_rows, pieces);
+  if (std::ssize(pieces) < 4 * pool.num_threads()) {
+    most_rows = kLowRankRowsTogether;
+    cut_into_pieces(args, most_rows, pieces);
+  }
   int64_t products = 0;
   int32_t largest_rank = 0;
   for (const LowRankPiece& piece : pieces) {
@@ -129,7 +135,7 @@ void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& p
   }
   const auto num_pieces = static_cast<int64_t>(pieces.size());
   const int threads = pool.num_threads();
-  const int64_t floats = kLowRankRowsTogether * largest_rank;
+  const int64_t floats = most_rows * largest_rank;
   const auto whole = [&](int64_t piece, int thread) {
     float* shrunk = scratch.data() + thread * floats;
     const LowRankPiece& one = pieces[static_cast<size_t>(piece)];

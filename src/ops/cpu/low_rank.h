@@ -9,20 +9,21 @@
 
 namespace quire::ops::cpu {
 
-// Rows of one run that a thread takes together: they share each load of a factor.
+// Rows of one run that a thread takes together, which share what is read of a factor: of few rows, and of many.
 inline constexpr int64_t kLowRankRowsTogether = 8;
+inline constexpr int64_t kLowRankManyRowsTogether = 32;
 
 // Some rows of a run.
 struct LowRankPiece {
   const LowRankFactors* factors;
   int64_t row;
-  int64_t num_rows;  // up to kLowRankRowsTogether
+  int64_t num_rows;  // up to as many as were said
   int64_t x_column;
   int64_t out_column;
 };
 
-// The pieces of all runs, in their order, to the end of `pieces`.
-void cut_into_pieces(const LowRankArgs& args, std::vector<LowRankPiece>& pieces);
+// Makes `pieces` those of all runs, in their order, of up to `most_rows` each.
+void cut_into_pieces(const LowRankArgs& args, int64_t most_rows, std::vector<LowRankPiece>& pieces);
 
 // Ranks [first, first + count) of the piece's rows, each as many floats apart in `shrunk` as there are ranks; of a
 // weight that replaces the base's they are the result.
