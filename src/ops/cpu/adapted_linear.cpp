@@ -66,9 +66,10 @@ class AdaptedProduct {
     for (int64_t thread = 0; thread < threads; ++thread) {
       AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>(thread)];
       its.own = share_of({0, weight_.num_panels()}, thread, threads);
-      // As many for shrinking as its bytes are of all.
-      const int64_t fixed = (its.own.end - its.own.begin) * 3 / 4;
-      const int64_t early = std::clamp(fixed * first_bytes / (first_bytes + second_bytes), int64_t{1}, fixed - 1);
+      // Three quarters it has for itself. As many come before rows are shrunk as the bytes for that are of all.
+      const int64_t panels = its.own.end - its.own.begin;
+      const int64_t fixed = panels * 3 / 4;
+      const int64_t early = std::clamp(panels * first_bytes / (first_bytes + second_bytes), int64_t{1}, fixed - 1);
       its.early = {its.own.begin, its.own.begin + early};
       its.late = {its.early.end, its.own.begin + fixed};
       its.next = its.late.end;
@@ -107,10 +108,13 @@ class AdaptedProduct {
     for (int64_t unit = 0; unit < late_units; ++unit) {
       const Span before = share_of(own.early, unit, late_units);
       const Span panels = share_of(own.late, unit, late_units);
+      // What others do not take belongs to the last.
+      const Span all = {panels.begin, unit + 1 < late_units ? panels.end : own.own.end};
       own.fetched.clear();
       add_fetches(before, own.fetched);
-      add_fetches(panels, own.fetched);
-      multiply(panels, thread);
+      add_fetches(all, own.fetched);
+      begin_fetching(own);
+      multiply(panels, all.end - all.begin, thread);
       if (late_units > 1) {
         expand(multiplied);
         expand(before);
@@ -122,9 +126,12 @@ class AdaptedProduct {
     for (int i = 0; i < pool_.num_threads(); ++i) {
       AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>((thread + i) % pool_.num_threads())];
       for (Span panels = take(its); panels.begin < panels.end; panels = take(its)) {
-        own.fetched.clear();
-        add_fetches(panels, own.fetched);
-        multiply(panels, thread);
+        if (i > 0) {
+          own.fetched.clear();
+          add_fetches(panels, own.fetched);
+          begin_fetching(own);
+        }
+        multiply(panels, i > 0 ? panels.end - panels.begin : own.own.end - panels.begin, thread);
         if (multiplied.end != panels.begin) expand(std::exchange(multiplied, {panels.begin, panels.begin}));
         multiplied.end = panels.end;
       }
@@ -142,21 +149,22 @@ class AdaptedProduct {
     return {};
   }
 
-  // The panels' product, during which the ranges come that are in the thread's list.
-  void multiply(Span panels, int thread) {
+  static void begin_fetching(AdaptedScratch::Thread& own) {
+    const std::vector<MemoryRange>& ranges = own.fetched;
+    own.queue = {};
+    if (!ranges.empty())
+      own.queue = {.now = ranges.front(), .next = ranges.data() + 1, .last = ranges.data() + ranges.size()};
+  }
+
+  // The panels' product, during which as much comes of what the thread is to fetch as they are of `panels_left`.
+  void multiply(Span panels, int64_t panels_left, int thread) {
     const LinearArgs& product = args_.product;
-    const std::vector<MemoryRange>& ranges = scratch_.threads[static_cast<size_t>(thread)].fetched;
-    FetchQueue queue{};
-    if (!ranges.empty()) {
-      int64_t bytes = 0;
-      for (const MemoryRange& range : ranges) bytes += range.end - range.begin;
-      const int64_t parts = product.num_rows * (panels.end - panels.begin) * (kPanelColumns / kTileColumns) *
-                            ((weight_.columns() + 31) / 32);
-      queue = {.now = ranges.front(),
-               .next = ranges.data() + 1,
-               .last = ranges.data() + ranges.size(),
-               .lines = static_cast<float>(bytes) / 64.0f / static_cast<float>(parts)};
-    }
+    FetchQueue& queue = scratch_.threads[static_cast<size_t>(thread)].queue;
+    int64_t bytes = queue.now.end - queue.now.begin;
+    for (const MemoryRange* range = queue.next; range != queue.last; ++range) bytes += range->end - range->begin;
+    const int64_t parts =
+        product.num_rows * panels_left * (kPanelColumns / kTileColumns) * ((weight_.columns() + 31) / 32);
+    queue.lines = static_cast<float>(bytes) / 64.0f / static_cast<float>(parts);
     const int64_t column = panels.begin * kPanelColumns;
     LinearTile tile = tile_of(weight_, panels.begin, panels.end - panels.begin);
     tile.rows = rows_.rows;
@@ -166,7 +174,7 @@ class AdaptedProduct {
     tile.out = product.out.floats() + column;
     tile.out_stride = product.out_stride;
     tile.scratch = rows_.tiles + thread * kLinearScratchFloats;
-    tile.fetch = ranges.empty() ? nullptr : &queue;
+    tile.fetch = bytes <= 0 ? nullptr : &queue;
     rows_.kernel(tile);
   }
 
@@ -185,16 +193,17 @@ class AdaptedProduct {
   }
 
   void multiply_and_shrink(Span panels, Span shrinks, int thread) {
-    std::vector<MemoryRange>& ranges = scratch_.threads[static_cast<size_t>(thread)].fetched;
-    ranges.clear();
+    AdaptedScratch::Thread& own = scratch_.threads[static_cast<size_t>(thread)];
+    own.fetched.clear();
     for_shrinks(shrinks, [&](size_t piece, int32_t first, int32_t count) {
       if (!is_first_of_factors(piece)) return;
       const LowRankFactors& factors = *scratch_.pieces[piece].factors;
       const auto* down = static_cast<const uint8_t*>(factors.down);
       const int64_t bytes = row_bytes(factors.dtype, factors.in_features);
-      ranges.push_back({down + first * bytes, down + (first + count) * bytes});
+      own.fetched.push_back({down + first * bytes, down + (first + count) * bytes});
     });
-    multiply(panels, thread);
+    begin_fetching(own);
+    multiply(panels, panels.end - panels.begin, thread);
     for_shrinks(shrinks, [&](size_t piece, int32_t first, int32_t count) {
       shrink(args_.low_rank, scratch_.pieces[piece], first, count, kernels_, shrunk_of(piece));
     });

@@ -33,6 +33,7 @@ struct AdaptedScratch {
   };
   struct alignas(64) Thread {
     std::vector<MemoryRange> fetched;
+    FetchQueue queue;  // of these
     Span own;
     Span early;                     // the first of these
     Span late;                      // those behind

@@ -31,8 +31,9 @@ struct BFloat16s {
   static constexpr int kVectors = 2;
   static constexpr int kAtOnce = 2 * kWide;
   QUIRE_INLINE void load(const uint8_t* p, FW (&out)[2]) {
-    // Loaded once: for each of the two the compiler would read memory again, which is the narrower way.
-    const IW pairs = settled(load_ints(p));
+    // Where there are registers for it, read once: the compiler would read memory for each of the two, which is the
+    // narrower way.
+    const IW pairs = kWide == 16 ? settled(load_ints(p)) : load_ints(p);
     out[0] = lower_bfloat16s(pairs);
     out[1] = upper_bfloat16s(pairs);
   }
