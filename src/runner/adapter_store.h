@@ -59,8 +59,8 @@ class AdapterStore final : public AdapterTable {
   // replace: in the place of one that has the name already, whose users keep it as long as they need it. Errors:
   // invalid_argument with param() "lora_name" where the name is taken or empty; those of reading.
   void load(const std::string& name, const std::string& path, bool replace, const Done& done);
-  // Forgets the name. Who uses the adapter keeps it; its memory is free when the last one is done. Errors: not_found
-  // with param() "lora_name".
+  // Forgets the name. Who uses the adapter keeps it; its memory is free, or the next adapter's, when the last one is
+  // done. Errors: not_found with param() "lora_name".
   Status unload(std::string_view name);
   // `done` is called once: at once, on this thread, where the adapter is loaded and nobody waits; else on the store's.
   // Errors that it is given: not_found with param() "model"; unavailable; those of reading, for a file may have

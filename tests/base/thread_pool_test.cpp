@@ -156,6 +156,26 @@ TEST_P(ThreadPoolSizeTest, ThreadsThatHaveMetSeeWhatEachHasWritten) {
   }
 }
 
+TEST_P(ThreadPoolSizeTest, AWorkerWaitsForWhatTheLastOneDoes) {
+  ThreadPool pool({.num_threads = GetParam()});
+  const int last = GetParam() - 1;
+  for (int round = 0; round < 20; ++round) {
+    int written = 0;  // a plain int, which `ready` orders
+    std::atomic<bool> ready = false;
+    std::atomic<int> wrong = 0;
+    pool.run([&](int thread) {
+      if (thread == last) {
+        if (round % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than others spin
+        written = 1;
+        ready.store(true, std::memory_order_release);
+      }
+      pool.wait_until([&] { return ready.load(std::memory_order_acquire); });
+      if (written != 1) ++wrong;
+    });
+    ASSERT_EQ(wrong, 0) << "round " << round;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizeTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPoolTest, CanBeMadeAndLeftWithoutWork) {

@@ -17,12 +17,13 @@ using testing::StoredWeights;
 
 // Of bfloat16: parts of any ranks and sizes, some columns between them without any.
 struct RandomAdapter {
-  RandomAdapter(int64_t in_features, int64_t out_features, int64_t column_step, Random& random) {
+  RandomAdapter(int64_t in_features, int64_t out_features, int64_t column_step, Random& random,
+                int64_t most_rank = 20) {
     factors.dtype = DType::kBF16;
     factors.in_features = in_features;
     for (int64_t column = column_step * random.between(0, 2); column < out_features;) {
       const int64_t size = std::min(random.between(1, out_features / 2 + 1), out_features - column);
-      const auto rank = static_cast<int32_t>(random.between(1, 20));
+      const auto rank = static_cast<int32_t>(random.between(1, most_rank));
       const int64_t tiles = (size + kLowRankColumns - 1) / kLowRankColumns;
       ups.push_back(codes(random.normals(tiles * kLowRankColumns * rank)));
       parts.push_back({.column = column, .size = size, .first = factors.rank, .rank = rank, .scale = 0.5f});
@@ -53,6 +54,54 @@ struct RandomAdapter {
   LowRankFactors factors;
 };
 
+// Runs of one row and of several, some rows without.
+std::vector<LowRankRun> random_runs(const std::vector<std::unique_ptr<RandomAdapter>>& adapters, int64_t rows,
+                                    int64_t most_rows, Random& random) {
+  std::vector<LowRankRun> runs;
+  for (int64_t row = random.between(0, 1); row < rows;) {
+    const int64_t count = std::min(rows - row, random.between(0, 1) == 0 ? 1 : random.between(1, most_rows));
+    const int64_t adapter = random.between(0, std::ssize(adapters) - 1);
+    runs.push_back({&adapters[static_cast<size_t>(adapter)]->factors, row, count});
+    row += count + random.between(0, 1);
+  }
+  return runs;
+}
+
+// That both at once have the bits of one after the other, and that something was added.
+void expect_same(Backend& backend, const PackedMatrix& weight, std::span<const LowRankRun> runs, int64_t rows,
+                 bool has_bias, Random& random) {
+  const int64_t k = weight.columns();
+  const int64_t n = weight.rows();
+  const std::vector<float> x = random.normals(rows * k);
+  const std::vector<float> bias = random.normals(n);
+  std::vector<float> expected(static_cast<size_t>(rows * n));
+  std::vector<float> found(expected.size());
+  const auto product_to = [&](std::vector<float>& out) {
+    return LinearArgs{.x = x.data(),
+                      .x_stride = k,
+                      .num_rows = rows,
+                      .weight = &weight,
+                      .bias = has_bias ? bias.data() : nullptr,
+                      .out = out.data(),
+                      .out_stride = n};
+  };
+  const auto addition_to = [&](std::vector<float>& out) {
+    return LowRankArgs{.x = x.data(),
+                       .x_stride = k,
+                       .num_rows = rows,
+                       .runs = runs,
+                       .out = out.data(),
+                       .out_stride = n,
+                       .out_features = n};
+  };
+  backend(product_to(expected));
+  const std::vector<float> plain = expected;
+  backend(addition_to(expected));
+  backend(AdaptedLinearArgs{.product = product_to(found), .low_rank = addition_to(found)});
+  ASSERT_TRUE(same_bits(found.data(), expected.data(), rows * n));
+  EXPECT_EQ(runs.empty(), expected == plain) << "nothing was added";
+}
+
 class AdaptedLinearTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
 TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
@@ -74,41 +123,35 @@ TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
       std::vector<std::unique_ptr<RandomAdapter>> adapters;
       for (int i = 0; i < 5; ++i)
         adapters.push_back(std::make_unique<RandomAdapter>(k, n, round % 5 == 4 ? 1 : kLowRankColumns, random));
-      std::vector<LowRankRun> runs;
-      for (int64_t row = random.between(0, 1); row < rows;) {
-        const int64_t count = std::min(rows - row, random.between(0, 1) == 0 ? 1 : random.between(1, 30));
-        runs.push_back({&adapters[static_cast<size_t>(random.between(0, 4))]->factors, row, count});
-        row += count + random.between(0, 1);
-      }
-      const std::vector<float> x = random.normals(rows * k);
-      const std::vector<float> bias = random.normals(n);
-      std::vector<float> expected(static_cast<size_t>(rows * n));
-      std::vector<float> found(expected.size());
-      const auto product_to = [&](std::vector<float>& out) {
-        return LinearArgs{.x = x.data(),
-                          .x_stride = k,
-                          .num_rows = rows,
-                          .weight = weight->get(),
-                          .bias = round % 2 == 0 ? bias.data() : nullptr,
-                          .out = out.data(),
-                          .out_stride = n};
-      };
-      const auto addition_to = [&](std::vector<float>& out) {
-        return LowRankArgs{.x = x.data(),
-                           .x_stride = k,
-                           .num_rows = rows,
-                           .runs = runs,
-                           .out = out.data(),
-                           .out_stride = n,
-                           .out_features = n};
-      };
-      (*backend)(product_to(expected));
-      const std::vector<float> plain = expected;
-      (*backend)(addition_to(expected));
-      (*backend)(AdaptedLinearArgs{.product = product_to(found), .low_rank = addition_to(found)});
-      ASSERT_TRUE(same_bits(found.data(), expected.data(), rows * n));
-      EXPECT_EQ(runs.empty(), expected == plain) << "nothing was added";
+      const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/30, random);
+      ASSERT_NO_FATAL_FAILURE(expect_same(*backend, **weight, runs, rows, round % 2 == 0, random));
     }
+  }
+}
+
+// So many bytes of factors that a thread has them in several parts.
+TEST_P(AdaptedLinearTest, IsSoWithManyLargeAdapters) {
+  const auto& [isa, dtype] = GetParam();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  for (const int threads : {1, 2, 3}) {
+    const auto backend = testing::make_backend(isa, threads);
+    if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa;
+    constexpr int64_t kColumns = 512;
+    const int64_t n = random.between(1500, 2500);
+    const StoredWeights stored(dtype, n, kColumns, random);
+    const auto weight = backend->pack(std::vector<TensorView>{stored.view()});
+    ASSERT_TRUE(weight.ok()) << weight.status().message();
+    std::vector<std::unique_ptr<RandomAdapter>> adapters;
+    int64_t bytes = 0;
+    while (bytes < 6 << 20) {
+      adapters.push_back(std::make_unique<RandomAdapter>(kColumns, n, kLowRankColumns, random, /*most_rank=*/100));
+      for (const std::vector<uint16_t>& up : adapters.back()->ups) bytes += std::ssize(up) * 2;
+    }
+    const int64_t rows = 3 * std::ssize(adapters) / 2;
+    const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/2, random);
+    ASSERT_NO_FATAL_FAILURE(expect_same(*backend, **weight, runs, rows, /*has_bias=*/true, random));
   }
 }
 

@@ -1,0 +1,67 @@
+#include "tensor/keeping_allocator.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+// Numbers in the place of memory, so that none comes twice.
+class CountingAllocator final : public Allocator {
+ public:
+  Device device() const override { return {DeviceKind::kCpu, 0}; }
+  void* allocate(size_t bytes) override {
+    void* memory = reinterpret_cast<void*>(++last_ * 64);
+    held[memory] = bytes;
+    return memory;
+  }
+  void release(void* memory, size_t bytes) override {
+    ASSERT_EQ(held.at(memory), bytes);
+    held.erase(memory);
+  }
+  std::map<void*, size_t> held;
+
+ private:
+  uintptr_t last_ = 0;
+};
+
+TEST(KeepingAllocatorTest, WhatOneLeavesTheNextOfThatSizeHas) {
+  CountingAllocator from;
+  {
+    KeepingAllocator keeping(from, /*most_bytes=*/1000);
+    void* first = keeping.allocate(100);
+    void* beside = keeping.allocate(100);
+    EXPECT_NE(first, beside);
+    keeping.release(first, 100);
+    EXPECT_EQ(from.held.size(), 2) << "kept";
+    EXPECT_EQ(keeping.allocate(100), first);
+    EXPECT_NE(keeping.allocate(100), first) << "it is in use";
+    EXPECT_EQ(from.held.size(), 3);
+  }
+}
+
+TEST(KeepingAllocatorTest, KeepsOnePieceTheLastThatIsNotTooLarge) {
+  CountingAllocator from;
+  {
+    KeepingAllocator keeping(from, /*most_bytes=*/1000);
+    void* small = keeping.allocate(100);
+    void* medium = keeping.allocate(1000);
+    void* large = keeping.allocate(1001);
+    keeping.release(small, 100);
+    keeping.release(medium, 1000);
+    EXPECT_EQ(from.held.count(small), 0);
+    keeping.release(large, 1001);
+    EXPECT_EQ(from.held.count(large), 0);
+    keeping.release(nullptr, 0);
+    void* other = keeping.allocate(999);
+    EXPECT_NE(other, medium);
+    keeping.release(other, 999);
+    EXPECT_EQ(from.held.count(medium), 0);
+    EXPECT_EQ(from.held.size(), 1);
+  }
+  EXPECT_TRUE(from.held.empty());
+}
+
+}  // namespace
+}  // namespace quire
