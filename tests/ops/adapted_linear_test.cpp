@@ -129,12 +129,13 @@ TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
       const int64_t rows = round % 4 == 0 ? 1 : random_.between(1, round % 4 == 1 ? 150 : 40);
       SCOPED_TRACE(::testing::Message() << "k " << k << ", n " << n << ", rows " << rows);
       const StoredWeights stored(dtype_, n, k, random_);
-      const auto weight = backend.pack(std::vector<TensorView>{stored.view()}).value();
+      const auto weight = backend.pack(std::vector<TensorView>{stored.view()});
+      ASSERT_TRUE(weight.ok()) << weight.status().message();
       std::vector<std::unique_ptr<RandomAdapter>> adapters;
       for (int i = 0; i < 5; ++i)
         adapters.push_back(std::make_unique<RandomAdapter>(k, n, round % 5 == 4 ? 1 : kLowRankColumns, random_));
       const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/30, random_);
-      ASSERT_NO_FATAL_FAILURE(expect_same(backend, *weight, runs, rows, round % 2 == 0, random_));
+      ASSERT_NO_FATAL_FAILURE(expect_same(backend, **weight, runs, rows, round % 2 == 0, random_));
     }
   });
 }
@@ -144,17 +145,18 @@ TEST_P(AdaptedLinearTest, IsSoWithManyLargeAdapters) {
   for_threads([&](Backend& backend) {
     constexpr int64_t kColumns = 512;
     const StoredWeights stored(dtype_, random_.between(1500, 2500), kColumns, random_);
-    const auto weight = backend.pack(std::vector<TensorView>{stored.view()}).value();
+    const auto weight = backend.pack(std::vector<TensorView>{stored.view()});
+    ASSERT_TRUE(weight.ok()) << weight.status().message();
     std::vector<std::unique_ptr<RandomAdapter>> adapters;
     int64_t bytes = 0;
     while (bytes < 6 << 20) {
       adapters.push_back(
-          std::make_unique<RandomAdapter>(kColumns, weight->rows(), kLowRankColumns, random_, /*most_rank=*/100));
+          std::make_unique<RandomAdapter>(kColumns, (*weight)->rows(), kLowRankColumns, random_, /*most_rank=*/100));
       for (const std::vector<uint16_t>& up : adapters.back()->ups) bytes += std::ssize(up) * 2;
     }
     const int64_t rows = 3 * std::ssize(adapters) / 2;
     const std::vector<LowRankRun> runs = random_runs(adapters, rows, /*most_rows=*/2, random_);
-    ASSERT_NO_FATAL_FAILURE(expect_same(backend, *weight, runs, rows, /*has_bias=*/true, random_));
+    ASSERT_NO_FATAL_FAILURE(expect_same(backend, **weight, runs, rows, /*has_bias=*/true, random_));
   });
 }
 

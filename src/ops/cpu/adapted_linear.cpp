@@ -1,6 +1,7 @@
 #include "ops/cpu/adapted_linear.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "ops/cpu/panel_product.h"
@@ -45,16 +46,14 @@ class AdaptedProduct {
         pool_(pool),
         scratch_(scratch) {
     cut_into_pieces(args_.low_rank, kLowRankRowsTogether, scratch_.pieces);
-    int64_t first_bytes = 0;
-    int64_t second_bytes = 0;
     int32_t largest_rank = 0;
     for (size_t i = 0; i < scratch_.pieces.size(); ++i) {
       const LowRankFactors& factors = *scratch_.pieces[i].factors;
       largest_rank = std::max(largest_rank, factors.rank);
       most_shrinks_ = std::max<int64_t>(most_shrinks_, shrinks_of(factors));
       if (!is_first_of_factors(i)) continue;
-      first_bytes += down_bytes(factors);
-      second_bytes += up_bytes(factors);
+      first_bytes_ += down_bytes(factors);
+      second_bytes_ += up_bytes(factors);
     }
     num_shrinks_ = most_shrinks_ * std::ssize(scratch_.pieces);
     piece_floats_ = kLowRankRowsTogether * largest_rank;
@@ -65,17 +64,9 @@ class AdaptedProduct {
     while (std::ssize(scratch_.threads) < threads) scratch_.threads.emplace_back();
     for (int64_t thread = 0; thread < threads; ++thread) {
       AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>(thread)];
-      its.own = share_of({0, weight_.num_panels()}, thread, threads);
-      // Three quarters it has for itself. As many come before rows are shrunk as the bytes for that are of all.
-      const int64_t panels = its.own.end - its.own.begin;
-      const int64_t fixed = panels * 3 / 4;
-      const int64_t early = std::clamp(panels * first_bytes / (first_bytes + second_bytes), int64_t{1}, fixed - 1);
-      its.early = {its.own.begin, its.own.begin + early};
-      its.late = {its.early.end, its.own.begin + fixed};
-      its.next = its.late.end;
+      its.panels = share_of({0, weight_.num_panels()}, thread, threads);
+      its.next = end_of_fixed(its.panels);
     }
-    first_bytes_ = first_bytes / threads;
-    second_bytes_ = second_bytes / threads;
   }
 
   void run() {
@@ -83,7 +74,6 @@ class AdaptedProduct {
   }
 
  private:
-  static constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
   static int64_t shrinks_of(const LowRankFactors& factors) { return ceil_div(factors.rank, kRanksAtOnce); }
 
   // Whether the piece before it does not have the same, which are then there.
@@ -91,29 +81,36 @@ class AdaptedProduct {
     return piece == 0 || scratch_.pieces[piece - 1].factors != scratch_.pieces[piece].factors;
   }
 
-  static int64_t units_for(int64_t bytes, Span panels) {
-    return std::clamp<int64_t>(ceil_div(bytes, kUnitBytes), 1, panels.end - panels.begin);
+  // Three quarters of its panels a thread has for itself.
+  static int64_t end_of_fixed(Span panels) { return panels.begin + (panels.end - panels.begin) * 3 / 4; }
+
+  // Of a thread, whose share of bytes comes while it computes these panels.
+  int64_t units_for(int64_t bytes, Span panels) const {
+    return std::clamp<int64_t>(ceil_div(bytes / pool_.num_threads(), kUnitBytes), 1, panels.end - panels.begin);
   }
 
   void work(int thread) {
     AdaptedScratch::Thread& own = scratch_.threads[static_cast<size_t>(thread)];
+    // As many before rows are shrunk as the bytes for that are of all.
+    const int64_t fixed = end_of_fixed(own.panels) - own.panels.begin;
+    const int64_t before_shrinking =
+        (own.panels.end - own.panels.begin) * first_bytes_ / (first_bytes_ + second_bytes_);
+    const Span early = {own.panels.begin, own.panels.begin + std::clamp(before_shrinking, int64_t{1}, fixed - 1)};
+    const Span late = {early.end, own.panels.begin + fixed};
     const Span shrinks = share_of({0, num_shrinks_}, thread, pool_.num_threads());
-    const int64_t early_units = units_for(first_bytes_, own.early);
+    const int64_t early_units = units_for(first_bytes_, early);
     for (int64_t unit = 0; unit < early_units; ++unit)
-      multiply_and_shrink(share_of(own.early, unit, early_units), share_of(shrinks, unit, early_units), thread);
+      multiply_and_shrink(share_of(early, unit, early_units), share_of(shrinks, unit, early_units), thread);
     have_shrunk_.fetch_add(1, std::memory_order_release);
 
     Span multiplied{};  // and not expanded onto
-    const int64_t late_units = units_for(second_bytes_, own.late);
+    const int64_t late_units = units_for(second_bytes_, late);
     for (int64_t unit = 0; unit < late_units; ++unit) {
-      const Span before = share_of(own.early, unit, late_units);
-      const Span panels = share_of(own.late, unit, late_units);
+      const Span before = share_of(early, unit, late_units);
+      const Span panels = share_of(late, unit, late_units);
       // What others do not take belongs to the last.
-      const Span all = {panels.begin, unit + 1 < late_units ? panels.end : own.own.end};
-      own.fetched.clear();
-      add_fetches(before, own.fetched);
-      add_fetches(all, own.fetched);
-      begin_fetching(own);
+      const Span all = {panels.begin, unit + 1 < late_units ? panels.end : own.panels.end};
+      begin_fetching({before, all}, own);
       multiply(panels, all.end - all.begin, thread);
       if (late_units > 1) {
         expand(multiplied);
@@ -126,12 +123,8 @@ class AdaptedProduct {
     for (int i = 0; i < pool_.num_threads(); ++i) {
       AdaptedScratch::Thread& its = scratch_.threads[static_cast<size_t>((thread + i) % pool_.num_threads())];
       for (Span panels = take(its); panels.begin < panels.end; panels = take(its)) {
-        if (i > 0) {
-          own.fetched.clear();
-          add_fetches(panels, own.fetched);
-          begin_fetching(own);
-        }
-        multiply(panels, i > 0 ? panels.end - panels.begin : own.own.end - panels.begin, thread);
+        if (i > 0) begin_fetching({panels}, own);  // else it is under way
+        multiply(panels, (i > 0 ? panels.end : own.panels.end) - panels.begin, thread);
         if (multiplied.end != panels.begin) expand(std::exchange(multiplied, {panels.begin, panels.begin}));
         multiplied.end = panels.end;
       }
@@ -142,13 +135,14 @@ class AdaptedProduct {
   // Some of a thread's last panels, fewer and fewer so that all come to the end together; none: there are no more.
   static Span take(AdaptedScratch::Thread& its) {
     int64_t begin = its.next.load(std::memory_order_relaxed);
-    while (begin < its.own.end) {
-      const int64_t end = begin + std::max<int64_t>((its.own.end - begin) / 2, 1);
+    while (begin < its.panels.end) {
+      const int64_t end = begin + std::max<int64_t>((its.panels.end - begin) / 2, 1);
       if (its.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) return {begin, end};
     }
     return {};
   }
 
+  // What is in the thread's list.
   static void begin_fetching(AdaptedScratch::Thread& own) {
     const std::vector<MemoryRange>& ranges = own.fetched;
     own.queue = {};
@@ -163,7 +157,7 @@ class AdaptedProduct {
     int64_t bytes = queue.now.end - queue.now.begin;
     for (const MemoryRange* range = queue.next; range != queue.last; ++range) bytes += range->end - range->begin;
     const int64_t parts =
-        product.num_rows * panels_left * (kPanelColumns / kTileColumns) * ((weight_.columns() + 31) / 32);
+        product.num_rows * panels_left * (kPanelColumns / kTileColumns) * ceil_div(weight_.columns(), 32);
     queue.lines = static_cast<float>(bytes) / 64.0f / static_cast<float>(parts);
     const int64_t column = panels.begin * kPanelColumns;
     LinearTile tile = tile_of(weight_, panels.begin, panels.end - panels.begin);
@@ -213,7 +207,7 @@ class AdaptedProduct {
   template <typename Body>
   static void for_parts(const LowRankFactors& factors, Span panels, const Body& body) {
     for (const LowRankPart& part : factors.parts) {
-      const int64_t tiles = (part.size + kLowRankColumns - 1) / kLowRankColumns;
+      const int64_t tiles = ceil_div(part.size, kLowRankColumns);
       const int64_t before = part.column / kLowRankColumns;
       constexpr int64_t kTiles = kPanelColumns / kLowRankColumns;
       const int64_t first = std::clamp<int64_t>(panels.begin * kTiles - before, 0, tiles);
@@ -223,16 +217,20 @@ class AdaptedProduct {
   }
 
   // What is expanded onto these panels.
-  void add_fetches(Span panels, std::vector<MemoryRange>& ranges) const {
-    for (size_t i = 0; i < scratch_.pieces.size(); ++i) {
-      if (!is_first_of_factors(i)) continue;
-      const LowRankFactors& factors = *scratch_.pieces[i].factors;
-      for_parts(factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
-        const auto* up = static_cast<const uint8_t*>(part.up);
-        const int64_t bytes = row_bytes(factors.dtype, kLowRankColumns) * part.rank;
-        ranges.push_back({up + first * bytes, up + last * bytes});
-      });
+  void begin_fetching(std::initializer_list<Span> spans, AdaptedScratch::Thread& own) const {
+    own.fetched.clear();
+    for (const Span& panels : spans) {
+      for (size_t i = 0; i < scratch_.pieces.size(); ++i) {
+        if (!is_first_of_factors(i)) continue;
+        const LowRankFactors& factors = *scratch_.pieces[i].factors;
+        for_parts(factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
+          const auto* up = static_cast<const uint8_t*>(part.up);
+          const int64_t bytes = row_bytes(factors.dtype, kLowRankColumns) * part.rank;
+          own.fetched.push_back({up + first * bytes, up + last * bytes});
+        });
+      }
     }
+    begin_fetching(own);
   }
 
   void expand(Span panels) {
@@ -257,8 +255,8 @@ class AdaptedProduct {
   int64_t most_shrinks_ = 0;  // of a piece
   int64_t num_shrinks_ = 0;
   int64_t piece_floats_ = 0;                     // of shrunk rows
-  int64_t first_bytes_ = 0;                      // that a thread shrinks by
-  int64_t second_bytes_ = 0;                     // and expands by
+  int64_t first_bytes_ = 0;                      // of what shrinks
+  int64_t second_bytes_ = 0;                     // and expands
   alignas(64) std::atomic<int> have_shrunk_{0};  // threads
 };
 

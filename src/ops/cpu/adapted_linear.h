@@ -34,10 +34,8 @@ struct AdaptedScratch {
   struct alignas(64) Thread {
     std::vector<MemoryRange> fetched;
     FetchQueue queue;  // of these
-    Span own;
-    Span early;                     // the first of these
-    Span late;                      // those behind
-    std::atomic<int64_t> next = 0;  // of the rest
+    Span panels;
+    std::atomic<int64_t> next = 0;  // of the last of them, which others may take
   };
   std::deque<Thread> threads;
 };

@@ -34,9 +34,6 @@ constexpr int64_t kCodedRowsBytes = int64_t{2} << 20;
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 class CpuBackend final : public Backend {
  public:

@@ -6,10 +6,6 @@
 namespace quire::ops::cpu {
 namespace {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Rows of one group that go through its panels together.
 struct Run {
   int32_t group;

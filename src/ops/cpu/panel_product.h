@@ -14,6 +14,10 @@
 
 namespace quire::ops::cpu {
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 // Groups of rows are multiples of it: of every kernel's tile of rows.
 inline constexpr int64_t kGroupUnit = 12;
 
