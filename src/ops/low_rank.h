@@ -23,15 +23,27 @@ namespace quire::ops {
 // Columns that a tile of `up` has.
 inline constexpr int64_t kLowRankColumns = 16;
 
-// Bytes of a part's `up`.
+// Bytes of a part's `up`: of BF16 with room for an even number of ranks.
 constexpr int64_t low_rank_up_bytes(DType dtype, int64_t size, int32_t rank) {
-  return (size + kLowRankColumns - 1) / kLowRankColumns * rank * row_bytes(dtype, kLowRankColumns);
+  const int32_t ranks = dtype == DType::kBF16 ? (rank + 1) / 2 * 2 : rank;
+  return (size + kLowRankColumns - 1) / kLowRankColumns * ranks * row_bytes(dtype, kLowRankColumns);
+}
+
+// The place of a column's number of one rank in an `up` whose ranks are paired, and in one whose are not.
+constexpr int64_t low_rank_up_place(int64_t column, int64_t rank, int64_t ranks, bool paired) {
+  const int64_t tile = column / kLowRankColumns;
+  const int64_t in_tile = column % kLowRankColumns;
+  if (!paired) return (tile * ranks + rank) * kLowRankColumns + in_tile;
+  return ((tile * ((ranks + 1) / 2) + rank / 2) * kLowRankColumns + in_tile) * 2 + rank % 2;
 }
 
 // What an adapter adds to neighbouring columns of a product: to q, to k and to v of one that makes all three.
 struct LowRankPart {
-  const void* up = nullptr;  // tiles of 16 columns: [ceil(size / 16), rank, 16], zeros beyond the last column
-  int64_t column = 0;        // of out
+  // Tiles of 16 columns, zeros beyond the last: [ceil(size / 16), rank, 16]. Of BF16, where a device computes in the
+  // host's memory, ranks are paired, so that a vector of pairs is one of columns: [ceil(size / 16), ceil(rank / 2), 16,
+  // 2], behind the last of an odd number a zero.
+  const void* up = nullptr;
+  int64_t column = 0;  // of out
   int64_t size = 0;
   int32_t first = 0;  // of `down`'s rows
   int32_t rank = 0;

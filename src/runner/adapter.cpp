@@ -608,6 +608,7 @@ class AdapterMaker {
     }
     if (job.up.is_first) {
       pack_up(static_cast<const Code*>(up.data()), part.size, part.rank, order_of(pair.module),
+              /*paired=*/dtype_ == DType::kBF16 && backend_.computes_in_host_memory(),
               static_cast<Code*>(const_cast<void*>(part.up)));
     }
     return {};

@@ -75,13 +75,20 @@ struct HeadOrder {
   }
 };
 
-// [size, rank] to tiles of 16 columns, [size / 16, rank, 16]. Whole tiles are read a row at a time.
+// [size, rank] to tiles of 16 columns, as ops::LowRankPart has them. Whole tiles are read a row at a time.
 template <typename Code>
-void pack_up(const Code* from, int64_t size, int64_t rank, const HeadOrder& order, Code* to) {
+void pack_up(const Code* from, int64_t size, int64_t rank, const HeadOrder& order, bool paired, Code* to) {
+  constexpr int64_t kColumns = ops::kLowRankColumns;
   for (int64_t n = 0; n < size; ++n) {
     const Code* row = from + order.source_of(n) * rank;
-    Code* tile = to + n / ops::kLowRankColumns * rank * ops::kLowRankColumns + n % ops::kLowRankColumns;
-    for (int64_t r = 0; r < rank; ++r) tile[r * ops::kLowRankColumns] = row[r];
+    Code* column = to + ops::low_rank_up_place(n, 0, rank, paired);
+    if (!paired) {
+      for (int64_t r = 0; r < rank; ++r) column[r * kColumns] = row[r];
+      continue;
+    }
+    int64_t r = 0;
+    for (; r + 2 <= rank; r += 2) std::memcpy(column + r * kColumns, row + r, 2 * sizeof(Code));
+    if (r < rank) column[r * kColumns] = row[r];
   }
 }
 

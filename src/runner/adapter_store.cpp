@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -32,6 +33,21 @@ struct StoredAdapter {
   uint64_t last_used = 0;
   bool known = false;  // it has its name
   bool lost = false;   // by workers that computed with it: its number is not used again
+};
+
+// What is to be read, and as whose number: the same files as those of the last version are the same adapter, also for
+// what was computed with it; others get `fresh`.
+struct ToRead {
+  std::string path;
+  int32_t last_number = 0;  // 0: there is no last version
+  uint64_t last_revision = 0;
+  int32_t fresh = 0;
+};
+
+struct ReadAdapter {
+  Result<std::shared_ptr<Adapter>> adapter;
+  int32_t number;
+  double seconds;  // that it took
 };
 
 Status engine_stops() {
@@ -63,7 +79,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   };
   class Lease;
 
-  // the_backend: nullptr where the adapters are elsewhere.
+  // the_backend: nullptr where the adapters are elsewhere, which are read one after the other.
   State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend, std::shared_ptr<Allocator> files)
       : make(std::move(the_load)),
         limits(std::move(the_limits)),
@@ -88,6 +104,9 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   // Serves the first that waits, without the lock where that takes long. False: it has to wait for room.
   bool serve(std::unique_lock<std::mutex>& lock);
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
+  ToRead what_to_read(const StoredAdapter& entry);
+  void begin_next();
+  ReadAdapter read(const ToRead& what) const;  // without the lock
   Status place(std::unique_lock<std::mutex>& lock);
   Result<bool> take_place(Adapter& adapter);  // without the lock
 
@@ -105,6 +124,12 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   std::deque<Waiting> waiting;
   std::shared_ptr<Adapter> read_ahead;  // of the first that waits, for which there is no room yet
   int32_t read_ahead_number = 0;
+  // Another that waits, which is read beside the first: next to threads that compute, two that read have twice as much
+  // of the processor as one. Of the store's thread; entry: nullptr, there is none.
+  struct Beside {
+    Entry entry;
+    std::future<ReadAdapter> result;
+  } beside;
   bool blocked = false;  // the first that waits needs room: who comes now waits behind it, so that there will be some
   bool stopping = false;
   int32_t last_number = 0;
@@ -220,6 +245,7 @@ void AdapterStore::State::run() {
   dropped.swap(waiting);
   read_ahead.reset();
   lock.unlock();
+  beside = {};  // when it has ended
   for (const Waiting& one : dropped) one.done(engine_stops());
 }
 
@@ -260,23 +286,18 @@ bool AdapterStore::State::serve(std::unique_lock<std::mutex>& lock) {
 Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& lock) {
   const Entry entry = first.entry;
   if (read_ahead == nullptr) {
-    const std::string path = entry->path;
-    const int32_t last = entry->lost ? 0 : entry->number;
-    const uint64_t last_revision = entry->revision;
-    const int32_t fresh = last_number + 1;
+    const bool is_beside = beside.entry == entry;
+    const ToRead what = is_beside ? ToRead{} : what_to_read(*entry);
+    Beside begun = is_beside ? std::exchange(beside, {}) : Beside{};
+    begin_next();
     lock.unlock();
-    const auto start = std::chrono::steady_clock::now();
-    auto file = checkpoint::AdapterFile::open(path, file_allocator);
-    // The same files are the same adapter, also for what was computed with it.
-    const int32_t number = file.ok() && last != 0 && (*file)->revision == last_revision ? last : fresh;
-    auto made = file.ok() ? make(**file, path, number) : Result<std::shared_ptr<Adapter>>(file.status());
+    ReadAdapter found = is_beside ? begun.result.get() : read(what);
+    Result<std::shared_ptr<Adapter>>& made = found.adapter;
     if (!made.ok()) log_warning("adapter {}: {}", entry->name, made.status().message());
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     lock.lock();
     ++loads;
-    load_seconds += seconds;
-    last_number = std::max(last_number, number);
-    read_ahead_number = number;
+    load_seconds += found.seconds;
+    read_ahead_number = found.number;
     if (!made.ok()) return made.status();
     if ((*made)->bytes() > limits.most_bytes) {
       return invalid_argument(
@@ -285,7 +306,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
     }
     read_ahead = std::move(*made);
     log_info("adapter {}: rank {}, {} in {:.1f} ms", entry->name, read_ahead->rank(), format_bytes(read_ahead->bytes()),
-             seconds * 1e3);
+             found.seconds * 1e3);
   }
   if (!make_room(read_ahead->bytes())) return {};
   if (!read_ahead->has_place()) {
@@ -302,6 +323,39 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   read_ahead.reset();
   loaded.push_back(entry);
   return {};
+}
+
+ToRead AdapterStore::State::what_to_read(const StoredAdapter& entry) {
+  return {.path = entry.path,
+          .last_number = entry.lost ? 0 : entry.number,
+          .last_revision = entry.revision,
+          .fresh = ++last_number};
+}
+
+// The next behind the first that is not in memory, unless one is being read already.
+void AdapterStore::State::begin_next() {
+  if (backend == nullptr) return;
+  const auto waits = [&](const Waiting& one) { return one.entry == beside.entry; };
+  if (beside.entry != nullptr) {
+    // Who wanted it may have gone, which does not end it.
+    const bool has_ended = beside.result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+    if (std::ranges::any_of(waiting, waits) || !has_ended) return;
+  }
+  const auto next = std::ranges::find_if(
+      waiting, [&](const Waiting& one) { return one.entry->adapter == nullptr && one.entry != waiting.front().entry; });
+  if (next == waiting.end()) return;
+  beside.entry = next->entry;
+  // Where no thread can be made it is read when it is asked for.
+  beside.result = std::async([this, what = what_to_read(*next->entry)] { return read(what); });
+}
+
+ReadAdapter AdapterStore::State::read(const ToRead& what) const {
+  const auto start = std::chrono::steady_clock::now();
+  const auto file = checkpoint::AdapterFile::open(what.path, file_allocator);
+  const bool is_last = file.ok() && what.last_number != 0 && (*file)->revision == what.last_revision;
+  const int32_t number = is_last ? what.last_number : what.fresh;
+  auto made = file.ok() ? make(**file, what.path, number) : Result<std::shared_ptr<Adapter>>(file.status());
+  return {std::move(made), number, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
 // Copies what was read to the device's memory, or has the ranks do so. Where that is in pieces more leave than room for

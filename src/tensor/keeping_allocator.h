@@ -2,14 +2,15 @@
 // much as what is then done with it.
 #pragma once
 
+#include <deque>
 #include <mutex>
 
 #include "tensor/tensor.h"
 
 namespace quire {
 
-// Keeps one piece that was released, until one of another size is, for whoever wants as much next. What is in it is
-// what its last user left. Thread-safe, where the other is.
+// Keeps the last two pieces that were released, for whoever wants as much next. What is in them is what their last user
+// left. Thread-safe, where the other is.
 class KeepingAllocator final : public Allocator {
  public:
   // Pieces over `most_bytes` are not kept. `from` must outlive this.
@@ -23,11 +24,16 @@ class KeepingAllocator final : public Allocator {
   void release(void* memory, size_t bytes) override;
 
  private:
+  static constexpr size_t kMostPieces = 2;
+
   Allocator& from_;
   const size_t most_bytes_;
   std::mutex mutex_;
-  void* kept_ = nullptr;
-  size_t kept_bytes_ = 0;
+  struct Piece {
+    void* memory;
+    size_t bytes;
+  };
+  std::deque<Piece> kept_;
 };
 
 }  // namespace quire

@@ -24,14 +24,13 @@ struct RandomAdapter {
     for (int64_t column = column_step * random.between(0, 2); column < out_features;) {
       const int64_t size = std::min(random.between(1, out_features / 2 + 1), out_features - column);
       const auto rank = static_cast<int32_t>(random.between(1, most_rank));
-      const int64_t tiles = (size + kLowRankColumns - 1) / kLowRankColumns;
-      ups.push_back(codes(random.normals(tiles * kLowRankColumns * rank)));
+      ups.push_back(codes(random.normals(low_rank_up_bytes(DType::kBF16, size, rank) / 2)));
       parts.push_back({.column = column, .size = size, .first = factors.rank, .rank = rank, .scale = 0.5f});
       factors.rank += rank;
       column += (size + column_step - 1) / column_step * column_step + column_step * random.between(0, 1);
     }
     if (parts.empty()) {
-      ups.push_back(codes(random.normals(kLowRankColumns * 3)));
+      ups.push_back(codes(random.normals(low_rank_up_bytes(DType::kBF16, 1, 3) / 2)));
       parts.push_back({.size = 1, .rank = 3});
       factors.rank = 3;
     }

@@ -1,6 +1,8 @@
 // Low-rank adapters of some rows: every backend against the reference, and a row's bits whatever stands beside it.
 #include <algorithm>
+#include <deque>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -43,11 +45,13 @@ struct Adapter {
     factors.in_features = shape.in_features;
     int64_t column = 0;
     for (size_t p = 0; p < shape.sizes.size(); ++p) {
-      const int64_t tiles = (shape.sizes[p] + kLowRankColumns - 1) / kLowRankColumns;
-      std::vector<float> up = random.normals(tiles * kLowRankColumns * shape.ranks[p], 0.5f);
-      for (int64_t n = shape.sizes[p]; n < tiles * kLowRankColumns; ++n) {
-        for (int64_t r = 0; r < shape.ranks[p]; ++r)
-          up[static_cast<size_t>(((tiles - 1) * shape.ranks[p] + r) * kLowRankColumns + n % kLowRankColumns)] = 0;
+      const int64_t numbers = low_rank_up_bytes(dtype, shape.sizes[p], shape.ranks[p]) / row_bytes(dtype, 1);
+      std::vector<float> up(static_cast<size_t>(numbers));
+      for (int64_t n = 0; n < shape.sizes[p]; ++n) {
+        for (int64_t r = 0; r < shape.ranks[p]; ++r) {
+          const int64_t at = low_rank_up_place(n, r, shape.ranks[p], dtype == DType::kBF16);
+          up[static_cast<size_t>(at)] = random.normals(1, 0.5f).front();
+        }
       }
       ups.push_back(stored_as(dtype, up));
       column += shape.skipped[p];
@@ -89,6 +93,30 @@ const std::vector<LowRankShape> kLowRankShapes = {
     {1536, {3000}, {64}, {0}},
 };
 
+// Factors of which no ranks are paired, as a device with memory of its own has them.
+struct Unpaired {
+  explicit Unpaired(const LowRankFactors& paired) : parts(paired.parts.begin(), paired.parts.end()), factors(paired) {
+    for (LowRankPart& part : parts) {
+      if (paired.dtype != DType::kBF16) break;
+      const int64_t columns = (part.size + kLowRankColumns - 1) / kLowRankColumns * kLowRankColumns;
+      std::vector<uint16_t>& up = ups.emplace_back(static_cast<size_t>(columns * part.rank));
+      for (int64_t n = 0; n < columns; ++n) {
+        for (int64_t r = 0; r < part.rank; ++r) {
+          up[static_cast<size_t>(low_rank_up_place(n, r, part.rank, /*paired=*/false))] =
+              static_cast<const uint16_t*>(part.up)[low_rank_up_place(n, r, part.rank, /*paired=*/true)];
+        }
+      }
+      part.up = up.data();
+    }
+    factors.parts = parts;
+  }
+  Unpaired(const Unpaired&) = delete;
+
+  std::vector<std::vector<uint16_t>> ups;
+  std::vector<LowRankPart> parts;
+  LowRankFactors factors;
+};
+
 // The same as a device with memory of its own is told it: each row's factors in a table of all heads.
 class ToldByRow {
  public:
@@ -110,7 +138,7 @@ class ToldByRow {
       for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
         std::vector<LowRankFactors>& table = tables_[static_cast<size_t>(row)];
         table.resize(1 + heads.size());
-        table[static_cast<size_t>(1 + head)] = *run.factors;
+        table[static_cast<size_t>(1 + head)] = unpaired_.try_emplace(run.factors, *run.factors).first->second.factors;
         of_token_[static_cast<size_t>(row)] = table.data();
       }
       int64_t& most = run.factors->replaces ? rows.most_replaced : rows.most_ranks;
@@ -135,6 +163,7 @@ class ToldByRow {
   }
 
   LowRankArgs args_;
+  std::map<const LowRankFactors*, Unpaired> unpaired_;
   std::vector<std::vector<LowRankFactors>> tables_;
   std::vector<const LowRankFactors*> of_token_;
 };
@@ -455,7 +484,15 @@ TEST_P(LowRank, RowsOfExpertsFindTheirFactorsOnTheDevice) {
       table[2 + expert] = adapters.back()->factors;
     }
   }
+  std::vector<std::vector<LowRankFactors>> there = tables;
+  std::deque<Unpaired> unpaired;
+  for (std::vector<LowRankFactors>& table : there) {
+    for (LowRankFactors& factors : table) {
+      if (factors.rank > 0) factors = unpaired.emplace_back(factors).factors;
+    }
+  }
   const std::vector<const LowRankFactors*> of_token = {tables[0].data(), nullptr, tables[1].data()};
+  const std::vector<const LowRankFactors*> of_token_there = {there[0].data(), nullptr, there[1].data()};
   const int64_t num_rows = offsets.back();
   const std::vector<float> x = random.normals(num_rows * 40);
   const std::vector<float> before = random.normals(num_rows * 24);
@@ -475,7 +512,7 @@ TEST_P(LowRank, RowsOfExpertsFindTheirFactorsOnTheDevice) {
   (*make_reference_backend())(args);
   args.runs = {};
   args.out = found.data();
-  args.rows = {.of_token = of_token.data(),
+  args.rows = {.of_token = of_token_there.data(),
                .tokens = tokens.data(),
                .entry = 2,
                .offsets = offsets.data(),

@@ -1,8 +1,13 @@
 // Who is in memory, who leaves, and who waits for whom.
 #include "runner/adapter_store.h"
 
+#include <atomic>
 #include <future>
+#include <map>
+#include <mutex>
+#include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -176,6 +181,52 @@ TEST_F(AdapterStoreTest, WhoWaitsWhenItEndsIsToldSo) {
                [&](const AdapterStore::LeaseOr& lease) { told.set_value(lease.status()); });
   store_.reset();
   EXPECT_EQ(told.get_future().get().code(), StatusCode::kUnavailable);
+}
+
+// The next is read beside the first: each is served in its turn all the same, and has its own numbers.
+TEST_F(AdapterStoreTest, ManyThatWaitAreServedInTheirTurn) {
+  make(64);
+  const std::vector<std::string> files = {"qv", "nowhere", "rslora", "some_layers", "../gpt2/qv"};
+  const std::map<std::string, int32_t> ranks = {{"qv", 4}, {"rslora", 16}, {"some_layers", 8}};  // of those that fit
+  constexpr size_t kMany = 40;
+  std::mutex mutex;
+  std::vector<size_t> served;
+  std::vector<Status> statuses(kMany);
+  std::map<size_t, Lease> leases;
+  std::promise<void> all;
+  for (size_t i = 0; i < kMany; ++i) {
+    // Every eighth name is taken by then, which is found out when its file may have been read.
+    const std::string name = fmt::format("a{}", i % 8 == 7 ? i - 7 : i);
+    store_->load(name, path(files[i % files.size()]), /*replace=*/false, [&, i](AdapterStore::LeaseOr lease) {
+      const std::lock_guard lock(mutex);
+      served.push_back(i);
+      statuses[i] = lease.status();
+      if (lease.ok()) leases[i] = std::move(*lease);
+      if (served.size() == kMany) all.set_value();
+    });
+  }
+  all.get_future().get();
+  std::set<int32_t> numbers;
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_EQ(served[i], i);
+    const std::string& file = files[i % files.size()];
+    const bool is_taken = i % 8 == 7 && ranks.contains(files[(i - 7) % files.size()]);
+    EXPECT_EQ(statuses[i].ok(), ranks.contains(file) && !is_taken) << i << ": " << statuses[i].message();
+    EXPECT_EQ(statuses[i].param(), is_taken ? "lora_name" : "") << i;
+    if (!statuses[i].ok()) continue;
+    EXPECT_EQ(leases[i]->adapter().rank(), ranks.at(file)) << i;
+    EXPECT_TRUE(numbers.insert(leases[i]->number()).second) << i;
+  }
+  EXPECT_GT(numbers.size(), 20u);
+}
+
+TEST_F(AdapterStoreTest, ManyThatWaitAreToldThatItEnds) {
+  make(64);
+  std::atomic<int> told = 0;
+  for (int i = 0; i < 40; ++i)
+    store_->load(fmt::format("a{}", i), path("all_linear"), false, [&](const AdapterStore::LeaseOr&) { ++told; });
+  store_.reset();
+  EXPECT_EQ(told, 40);
 }
 
 // On a device with memory of its own.

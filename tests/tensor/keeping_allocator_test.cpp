@@ -41,24 +41,27 @@ TEST(KeepingAllocatorTest, WhatOneLeavesTheNextOfThatSizeHas) {
   }
 }
 
-TEST(KeepingAllocatorTest, KeepsOnePieceTheLastThatIsNotTooLarge) {
+TEST(KeepingAllocatorTest, KeepsTheLastTwoPiecesThatAreNotTooLarge) {
   CountingAllocator from;
   {
     KeepingAllocator keeping(from, /*most_bytes=*/1000);
     void* small = keeping.allocate(100);
     void* medium = keeping.allocate(1000);
     void* large = keeping.allocate(1001);
+    void* other = keeping.allocate(999);
     keeping.release(small, 100);
     keeping.release(medium, 1000);
-    EXPECT_EQ(from.held.count(small), 0);
+    EXPECT_EQ(from.held.count(small), 1);
     keeping.release(large, 1001);
     EXPECT_EQ(from.held.count(large), 0);
     keeping.release(nullptr, 0);
-    void* other = keeping.allocate(999);
-    EXPECT_NE(other, medium);
     keeping.release(other, 999);
-    EXPECT_EQ(from.held.count(medium), 0);
-    EXPECT_EQ(from.held.size(), 1);
+    EXPECT_EQ(from.held.count(small), 0) << "it left first";
+    EXPECT_EQ(keeping.allocate(1000), medium);
+    EXPECT_EQ(keeping.allocate(999), other);
+    keeping.release(medium, 1000);
+    keeping.release(other, 999);
+    EXPECT_EQ(from.held.size(), 2);
   }
   EXPECT_TRUE(from.held.empty());
 }

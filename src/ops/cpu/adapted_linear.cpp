@@ -225,7 +225,7 @@ class AdaptedProduct {
         const LowRankFactors& factors = *scratch_.pieces[i].factors;
         for_parts(factors, panels, [&](const LowRankPart& part, int64_t first, int64_t last) {
           const auto* up = static_cast<const uint8_t*>(part.up);
-          const int64_t bytes = row_bytes(factors.dtype, kLowRankColumns) * part.rank;
+          const int64_t bytes = low_rank_up_bytes(factors.dtype, kLowRankColumns, part.rank);
           own.fetched.push_back({up + first * bytes, up + last * bytes});
         });
       }

@@ -205,7 +205,7 @@ struct LowRankExpand {
   int64_t shrunk_stride;
   int64_t num_rows;
   DType dtype;
-  const uint8_t* up;  // [ceil(columns / 16), rank, 16]
+  const uint8_t* up;  // as of ops::LowRankPart, of BF16 with paired ranks
   int32_t rank;
   float scale;
   const float* gain;  // [columns], as of ops::LowRankPart; nullptr: no gain and no shift

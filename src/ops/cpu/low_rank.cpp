@@ -100,7 +100,7 @@ void expand(const LowRankArgs& args, const LowRankPiece& piece, int64_t begin, i
 
 void expand_part(const LowRankArgs& args, const LowRankPiece& piece, const LowRankPart& part, int64_t first,
                  int64_t last, const Kernels& kernels, const float* shrunk) {
-  const int64_t tile_bytes = row_bytes(piece.factors->dtype, kLowRankColumns) * part.rank;
+  const int64_t tile_bytes = low_rank_up_bytes(piece.factors->dtype, kLowRankColumns, part.rank);
   const int64_t column = first * kLowRankColumns;
   kernels.low_rank_expand({.shrunk = shrunk + part.first,
                            .shrunk_stride = piece.factors->rank,

@@ -150,82 +150,30 @@ QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const u
   }
 }
 
-// A vector of pairs is of one rank or of two: eight pairs of columns each.
-constexpr int kPairRanks = kWide / 8;
-
-// shrunk[0] for the lanes of the first rank, shrunk[1] for those of the second.
-QUIRE_INLINE FW rank_factors(const float* shrunk) {
-#if QUIRE_WIDE_LANES == 8
-  return broadcast_wide(shrunk[0]);
-#elif defined(__AVX512F__)
-  double both;
-  std::memcpy(&both, shrunk, sizeof(both));
-  const __m512i turn = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  return (FW)_mm512_maskz_permutexvar_ps(0xffff, turn, (__m512)(_mm512_set1_pd(both)));
-#else
-  return joined(broadcast(shrunk[0]), broadcast(shrunk[1]));
-#endif
-}
-
-// The sums of even and odd columns, of several ranks apart, as sums by columns.
-QUIRE_INLINE void by_columns(FW even, FW odd, FW* columns) {
-#if QUIRE_WIDE_LANES == 8
-  columns[0] = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
-  columns[1] = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);
-#elif defined(__AVX512F__)
-  const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const auto halves = [](FW v) {
-    const __m256d upper = _mm512_maskz_extractf64x4_pd(0xf, (__m512d)v, 1);
-    return _mm512_castps256_ps512((__m256)(lower_half(v) + (F8)upper));
-  };
-  columns[0] = (FW)_mm512_maskz_permutex2var_ps(0xffff, halves(even), order, halves(odd));
-#else
-  const F8 a = lower_half(even) + upper_half(even);
-  const F8 b = lower_half(odd) + upper_half(odd);
-  columns[0] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-#endif
-}
-
-// The same of pairs: sums of even and of odd columns, which are put in their order at the end.
+// The same of paired ranks: a vector has the numbers of two ranks, which are added one after the other.
 template <typename Format, int M, int T>
 QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up, bool has_next,
                                      FW (&sums)[M][T * kTileVectors]) {
-  const int64_t rank_bytes = kTile * Format::kBytes;
-  const int64_t tile_bytes = rank_bytes * e.rank;
-  FW pairs[M][T][2] = {};
-  const auto add = [&](const FW(&weights)[T][2], const float* factors, int64_t stride) {
+  constexpr int V = T * kTileVectors;
+  constexpr int64_t kPairBytes = 2 * kTile * Format::kBytes;
+  const int64_t tile_bytes = kPairBytes * ((e.rank + 1) / 2);
+  for (int32_t r = 0; r < e.rank; r += 2) {
+    const uint8_t* pair = up + r / 2 * kPairBytes;
+    if constexpr (T > 1) ask_ahead<M>(has_next, up + T * tile_bytes + r / 2 * T * kPairBytes, T * kPairBytes);
+    FW factors[M][2];
     for (int m = 0; m < M; ++m) {
-      const FW factor = rank_factors(factors + m * stride);
-      for (int t = 0; t < T; ++t) {
-        for (int i = 0; i < 2; ++i) pairs[m][t][i] = fma(factor, weights[t][i], pairs[m][t][i]);
-      }
+      const float* ranks = shrunk + m * e.shrunk_stride + r;
+      factors[m][0] = broadcast_wide(ranks[0]);
+      factors[m][1] = r + 1 < e.rank ? broadcast_wide(ranks[1]) : FW{};  // else they are another part's
     }
-  };
-  int32_t r = 0;
-  for (; r + kPairRanks <= e.rank; r += kPairRanks) {
-    if constexpr (T > 1) {
-      ask_ahead<M>(has_next, up + T * tile_bytes + r * T * rank_bytes, kPairRanks * T * rank_bytes);
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      FW weights[2];
+      Format::load(pair + v / kTileVectors * tile_bytes + v % kTileVectors * kWide * 2 * Format::kBytes, weights);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m)
+        sums[m][v] = fma(factors[m][1], weights[1], fma(factors[m][0], weights[0], sums[m][v]));
     }
-    FW weights[T][2];
-    for (int t = 0; t < T; ++t) Format::load(up + t * tile_bytes + r * rank_bytes, weights[t]);
-    add(weights, shrunk + r, e.shrunk_stride);
-  }
-  if constexpr (kPairRanks > 1) {
-    // A last rank alone: what lies behind it is another tile's, or nobody's.
-    if (r < e.rank) {
-      FW weights[T][2];
-      for (int t = 0; t < T; ++t) {
-        uint8_t padded[kPairRanks * kTile * Format::kBytes] = {};
-        std::memcpy(padded, up + t * tile_bytes + r * rank_bytes, kTile * Format::kBytes);
-        Format::load(padded, weights[t]);
-      }
-      float factors[M][kPairRanks] = {};
-      for (int m = 0; m < M; ++m) factors[m][0] = shrunk[m * e.shrunk_stride + r];
-      add(weights, factors[0], kPairRanks);
-    }
-  }
-  for (int m = 0; m < M; ++m) {
-    for (int t = 0; t < T; ++t) by_columns(pairs[m][t][0], pairs[m][t][1], sums[m] + t * kTileVectors);
   }
 }
 
@@ -274,7 +222,8 @@ QUIRE_INLINE void add_sums(const LowRankExpand& e, const FW (&sums)[M][V], int64
 template <typename Format, int M, int T>
 QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile) {
   constexpr int V = T * kTileVectors;
-  const uint8_t* up = e.up + tile * kTile * Format::kBytes * e.rank;
+  const int64_t ranks = Format::kVectors == 2 ? (e.rank + 1) / 2 * 2 : e.rank;
+  const uint8_t* up = e.up + tile * kTile * Format::kBytes * ranks;
   const float* shrunk = e.shrunk + row * e.shrunk_stride;
   const bool has_next = (tile + 2 * T) * kTile <= e.columns;
   FW sums[M][V] = {};
@@ -288,12 +237,13 @@ QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile
 
 template <typename Format, int M>
 QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
-  // Sums of pairs are as many vectors for half the tiles.
-  constexpr int kMost = kWide == 8 ? (M == 1 ? 4 : 2) : (M == 1 ? 8 : 4);
-  constexpr int kTiles = kWide == 16 && Format::kVectors == 2 ? kMost / 2 : kMost;
+  constexpr int kTiles = kWide == 8 ? (M == 1 ? 4 : 2) : (M == 1 ? 8 : 4);
   const int64_t tiles = (e.columns + kTile - 1) / kTile;
   int64_t tile = 0;
   for (; tile + kTiles <= tiles; tile += kTiles) expand_tiles<Format, M, kTiles>(e, row, tile);
+  if constexpr (kTiles > 4) {
+    for (; tile + 4 <= tiles; tile += 4) expand_tiles<Format, M, 4>(e, row, tile);
+  }
   for (; tile + 2 <= tiles; tile += 2) expand_tiles<Format, M, 2>(e, row, tile);
   for (; tile < tiles; ++tile) expand_tiles<Format, M, 1>(e, row, tile);
 }

@@ -417,7 +417,7 @@ class ReferenceBackend final : public Backend {
     for (int64_t n = 0; n < part.size; ++n) {
       double sum = 0;
       for (int32_t r = 0; r < part.rank; ++r) {
-        const int64_t at = (n / kLowRankColumns * part.rank + r) * kLowRankColumns + n % kLowRankColumns;
+        const int64_t at = low_rank_up_place(n, r, part.rank, run.factors->dtype == DType::kBF16);
         sum += inner[static_cast<size_t>(r)] * stored_value(run.factors->dtype, part.up, at);
       }
       float& out = args.out[row * args.out_stride + run.out_column + part.column + n];
