@@ -104,7 +104,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   // Serves the first that waits, without the lock where that takes long. False: it has to wait for room.
   bool serve(std::unique_lock<std::mutex>& lock);
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
-  ToRead what_to_read(const StoredAdapter& entry);
+  std::future<ReadAdapter> begin_reading(const StoredAdapter& entry, std::launch how);
   void begin_next();
   ReadAdapter read(const ToRead& what) const;  // without the lock
   Status place(std::unique_lock<std::mutex>& lock);
@@ -125,7 +125,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   std::shared_ptr<Adapter> read_ahead;  // of the first that waits, for which there is no room yet
   int32_t read_ahead_number = 0;
   // Another that waits, which is read beside the first: next to threads that compute, two that read have twice as much
-  // of the processor as one. Of the store's thread; entry: nullptr, there is none.
+  // of the processor as one. Of the store's thread. entry: nullptr, there is none; else it waits.
   struct Beside {
     Entry entry;
     std::future<ReadAdapter> result;
@@ -277,7 +277,8 @@ bool AdapterStore::State::serve(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   served.done(std::move(lease));
-  lease = engine_stops();  // let go of it without the lock
+  if (beside.entry == served.entry) beside = {};  // whose name was taken; when it has ended
+  lease = engine_stops();                         // let go of it without the lock
   served = {};
   lock.lock();
   return true;
@@ -286,12 +287,12 @@ bool AdapterStore::State::serve(std::unique_lock<std::mutex>& lock) {
 Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& lock) {
   const Entry entry = first.entry;
   if (read_ahead == nullptr) {
-    const bool is_beside = beside.entry == entry;
-    const ToRead what = is_beside ? ToRead{} : what_to_read(*entry);
-    Beside begun = is_beside ? std::exchange(beside, {}) : Beside{};
+    // Here, in get(), if it is not under way.
+    std::future<ReadAdapter> reading =
+        beside.entry == entry ? std::exchange(beside, {}).result : begin_reading(*entry, std::launch::deferred);
     begin_next();
     lock.unlock();
-    ReadAdapter found = is_beside ? begun.result.get() : read(what);
+    ReadAdapter found = reading.get();
     Result<std::shared_ptr<Adapter>>& made = found.adapter;
     if (!made.ok()) log_warning("adapter {}: {}", entry->name, made.status().message());
     lock.lock();
@@ -325,28 +326,22 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   return {};
 }
 
-ToRead AdapterStore::State::what_to_read(const StoredAdapter& entry) {
-  return {.path = entry.path,
-          .last_number = entry.lost ? 0 : entry.number,
-          .last_revision = entry.revision,
-          .fresh = ++last_number};
+std::future<ReadAdapter> AdapterStore::State::begin_reading(const StoredAdapter& entry, std::launch how) {
+  const ToRead what{.path = entry.path,
+                    .last_number = entry.lost ? 0 : entry.number,
+                    .last_revision = entry.revision,
+                    .fresh = ++last_number};
+  return std::async(how, [this, what] { return read(what); });
 }
 
 // The next behind the first that is not in memory, unless one is being read already.
 void AdapterStore::State::begin_next() {
-  if (backend == nullptr) return;
-  const auto waits = [&](const Waiting& one) { return one.entry == beside.entry; };
-  if (beside.entry != nullptr) {
-    // Who wanted it may have gone, which does not end it.
-    const bool has_ended = beside.result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
-    if (std::ranges::any_of(waiting, waits) || !has_ended) return;
-  }
+  if (backend == nullptr || beside.entry != nullptr) return;
   const auto next = std::ranges::find_if(
       waiting, [&](const Waiting& one) { return one.entry->adapter == nullptr && one.entry != waiting.front().entry; });
   if (next == waiting.end()) return;
-  beside.entry = next->entry;
-  // Where no thread can be made it is read when it is asked for.
-  beside.result = std::async([this, what = what_to_read(*next->entry)] { return read(what); });
+  // Where no thread can be made it is read when its turn comes.
+  beside = {next->entry, begin_reading(*next->entry, std::launch::async | std::launch::deferred)};
 }
 
 ReadAdapter AdapterStore::State::read(const ToRead& what) const {
