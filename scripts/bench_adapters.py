@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What adapters cost, over HTTP, on this machine: a server without them and one with 32 of rank 16 of all linear layers in a step,
-which get the same load in turn, so that a machine that is slower for a while is so for all.
+"""What adapters cost, over HTTP, on this machine: a server without them and one with 32 of rank 16 of all linear layers in a step.
+Each load stands between two of what it is compared with, by whose mean it is divided: a machine that is slower for a while is so for
+all three.
 
-    scripts/bench_adapters.py [--rounds 3] [--quire BINARY] [-- flags of serve]
+    scripts/bench_adapters.py [--rounds 5] [--rows NAME ...] [--prompt 32] [--answer 64] [--quire BINARY] [-- flags of serve]
 
-Of answers of 64 tokens to prompts of 32: the base at a server without adapters and at the one with them, one adapter for all, 32 for
-32, names by Zipf's law out of 1,000 of which 128 are in memory, and one sequence with and without. Then 32 streams of the base's
-answers while adapters are loaded: how long the longest wait between two tokens is beside the ordinary one. Needs a release build and
-the default model (./quickstart.sh makes both); writes 300 MiB into a folder for temporary files.
+Of answers of 64 tokens to prompts of 32, or other lengths: the base at a server with adapters beside one without, one adapter for all, 32 for 32, names
+by Zipf's law out of 1,000 of which 128 are in memory, and one sequence with and without. Then 32 streams of the base's answers while
+adapters are loaded: how long the longest wait between two tokens is beside the ordinary one. Needs a release build and the default
+model (./quickstart.sh makes both); writes 300 MiB into a folder for temporary files. A round takes some 70 s.
 """
 
 import argparse
@@ -29,14 +30,12 @@ from bench_concurrency import ROOT, processor
 DISTINCT, NAMES = 32, 1000
 ADAPTERS = [f"a{i}" for i in range(DISTINCT)]
 ZIPF = [f"z{i}" for i in range(NAMES)]
-# Name, server, adapters, requests, at once, the row that it is compared with.
-ROWS = [("base without --enable-lora", "plain", [], 96, 32, None),
-        ("base with --enable-lora", "lora", [], 96, 32, "base without --enable-lora"),
-        ("32 on one adapter", "lora", ADAPTERS[:1], 96, 32, "base with --enable-lora"),
-        ("32 on 32 adapters", "lora", ADAPTERS, 96, 32, "base with --enable-lora"),
-        ("1,000 by Zipf's law, 32 at once", "lora", ZIPF, 192, 32, "base with --enable-lora"),
-        ("one sequence of the base", "lora", [], 12, 1, None),
-        ("one sequence on an adapter", "lora", ADAPTERS[:1], 12, 1, "one sequence of the base")]
+# What is compared: the server and the adapters of the load, the server of the base's loads before and after it, requests, at once.
+ROWS = {"enabled": ("the base with --enable-lora, beside without", "lora", [], "plain", 32, 32),
+        "one": ("32 on one adapter", "lora", ADAPTERS[:1], "lora", 32, 32),
+        "distinct": ("32 on 32 adapters", "lora", ADAPTERS, "lora", 32, 32),
+        "sequence": ("one sequence on an adapter", "lora", ADAPTERS[:1], "lora", 12, 1),
+        "zipf": ("1,000 by Zipf's law, 32 at once", "lora", ZIPF, "lora", 96, 32)}
 
 
 def make(folder):
@@ -50,11 +49,16 @@ def make(folder):
             os.link(file, folder / name / file.name)
 
 
+class Lengths:
+    """Of a prompt and of an answer, in tokens."""
+    prompt, answer = 32, 64
+
+
 def load(quire, server, adapters, requests, at_once, seed):
     """Tokens a second and the 95th percentile of milliseconds to the first token."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [quire, "bench", "serve", "--port", str(server.port), "--model", "base", "--random-input-len", "32",
-                   "--random-output-len", "64", "--ignore-eos", "--num-prompts", str(requests), "--max-concurrency", str(at_once),
+        command = [quire, "bench", "serve", "--port", str(server.port), "--model", "base", "--random-input-len", str(Lengths.prompt),
+                   "--random-output-len", str(Lengths.answer), "--ignore-eos", "--num-prompts", str(requests), "--max-concurrency", str(at_once),
                    "--num-runs", "1", "--save-result", "--result-dir", folder, "--seed", str(seed)]
         if adapters:
             command += ["--lora-assignment", "zipf" if adapters is ZIPF else "round-robin", "--lora-modules", *adapters]
@@ -63,6 +67,41 @@ def load(quire, server, adapters, requests, at_once, seed):
             sys.exit(done.stdout[-2000:] + done.stderr[-2000:])
         result = json.loads(next(pathlib.Path(folder).iterdir()).read_text())
     return result["output_throughput"], result["p95_ttft_ms"]
+
+
+def between(loads):
+    """Of three loads how the middle one compares with the mean of the others: of tokens a second, and of waits for the first token."""
+    (rate, first), rates, firsts = loads[1], [loads[0][0], loads[2][0]], [loads[0][1], loads[2][1]]
+    return rate / statistics.mean(rates), first / statistics.mean(firsts)
+
+
+def compare(quire, servers, rows, rounds):
+    """Of each row its loads in threes, one three a round. The load after one row is that before the next where they are alike."""
+    results = {name: [] for name in rows}
+    for number in range(rounds):
+        last = {}
+        for name in rows:
+            _, server, adapters, beside, requests, at_once = ROWS[name]
+            base = (beside, requests, at_once)
+            if adapters and adapters is not ZIPF and requests > 1:  # in memory again after the thousand
+                load(quire, servers[server], adapters, len(adapters), 32, 2)
+                last = {}
+            before = last.get(base) or load(quire, servers[beside], [], requests, at_once, 10 + number)
+            own = load(quire, servers[server], adapters, requests, at_once, 10 + number)
+            after = load(quire, servers[beside], [], requests, at_once, 10 + number)
+            last = {base: after}
+            results[name].append((before, own, after))
+        print(f"round {number + 1}: " + ", ".join(f"{name} {between(results[name][-1])[0]:.2f}" for name in rows), flush=True)
+    return results
+
+
+def tell(name, threes):
+    rates, firsts = zip(*(between(three) for three in threes))
+    base = statistics.median(three[0][0] for three in threes)
+    own, wait = (statistics.median(three[1][i] for three in threes) for i in range(2))
+    quarters = statistics.quantiles(rates, n=4) if len(rates) > 1 else rates * 3
+    print(f"{ROWS[name][0]:44}{own:5.0f} tokens/s of {base:5.0f}: {statistics.median(rates):.3f} (half of the rounds {quarters[0]:.2f} to "
+          f"{quarters[2]:.2f}); p95 of the first token {wait:4.0f} ms, {statistics.median(firsts):.2f} times", flush=True)
 
 
 def gaps(server, loads):
@@ -101,9 +140,13 @@ def gaps(server, loads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quire", default=str(ROOT / "build/release/src/cli/quire"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--prompt", type=int, default=Lengths.prompt, help="tokens of a prompt")
+    parser.add_argument("--answer", type=int, default=Lengths.answer, help="tokens of an answer")
     parser.add_argument("flags", nargs="*", help="flags of quire serve")
     options = parser.parse_args()
+    Lengths.prompt, Lengths.answer = options.prompt, options.answer
     sys.argv = [sys.argv[0], "--quire", options.quire]
     sys.path.insert(0, str(ROOT / "tests/e2e"))
     import harness
@@ -114,7 +157,7 @@ def main():
             if reply.status != 200:
                 raise AssertionError(f"POST {path}: {reply.status} {reply.body[:500]!r}")
 
-    common = ["--max-num-seqs", "32", "--no-enable-prefix-caching", "--served-model-name", "base", "--kv-cache-memory-bytes", "1G",
+    common = ["--max-num-seqs", "32", "--no-enable-prefix-caching", "--served-model-name", "base", "--kv-cache-memory-bytes", "2G",
               *options.flags]
     with tempfile.TemporaryDirectory(prefix="quire-adapters-") as folder:
         make(pathlib.Path(folder))
@@ -122,23 +165,10 @@ def main():
         with Server(*common) as plain, Server(*common, *lora) as with_adapters:
             servers = {"plain": plain, "lora": with_adapters}
             print(processor(), flush=True)
-            results = {name: [] for name, *_ in ROWS}
             for server in servers.values():
                 load(options.quire, server, [], 32, 32, 1)
-            for number in range(options.rounds):
-                for name, server, adapters, requests, at_once, _ in ROWS:
-                    if adapters and adapters is not ZIPF:  # in memory again after the thousand
-                        load(options.quire, servers[server], adapters, len(adapters), at_once, 2)
-                    results[name].append(load(options.quire, servers[server], adapters, requests, at_once, 10 + number))
-            for name, *_, beside in ROWS:
-                rates, firsts = zip(*results[name])
-                told = f"{statistics.median(rates):7.0f} tokens/s, p95 of the first token {statistics.median(firsts):5.0f} ms"
-                if beside:
-                    others, other_firsts = zip(*results[beside])
-                    ratios = [own / other for own, other in zip(rates, others)]
-                    told += (f": {statistics.median(ratios):.2f} ({', '.join(f'{one:.2f}' for one in ratios)}) of the tokens, "
-                             f"{statistics.median(own / other for own, other in zip(firsts, other_firsts)):.2f} times the wait")
-                print(f"{name:32}{told}", flush=True)
+            for name, threes in compare(options.quire, servers, options.rows, options.rounds).items():
+                tell(name, threes)
             usual, longest, beside, loading = gaps(with_adapters, 10)
             print(f"32 streams: {usual:.1f} ms between tokens (median), at most {longest:.1f}, {beside:.1f} while an adapter is loaded "
                   f"({beside / usual:.2f} ordinary ones); {len(loading)} loads of {statistics.median(loading):.0f} ms (median), at most "

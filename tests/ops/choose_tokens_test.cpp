@@ -111,6 +111,38 @@ TEST_P(ChooseTokensTest, ChoosesAsTheReferenceWhateverIsKept) {
   EXPECT_LE(others, drawn / 50);
 }
 
+// Rows of a vocabulary's size, as far apart as a model's: more of them than are at work together, and some that are one
+// of several pieces.
+TEST_P(ChooseTokensTest, ChoosesOfAVocabularyWhateverIsAtWorkBesides) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  for (const auto& [size, rows] : std::vector<std::array<int64_t, 2>>{{128256, 3}, {50257, 5}, {16500, 210}}) {
+    std::vector<float> in;
+    std::vector<TokenChoice> choices;
+    for (int64_t t = 0; t < rows; ++t) {
+      const std::vector<float> row = random.normals(static_cast<size_t>(size), 1 + static_cast<float>(t % 3));
+      in.insert(in.end(), row.begin(), row.end());
+      choices.push_back({.inverse_temperature = t % 7 == 6 ? 0 : std::exp(random.normal() / 2),
+                         .top_k = t % 5 == 4 ? 50 : 0,
+                         .top_p = t % 4 == 3 ? 1.0f : static_cast<float>(random.between(1, 99)) / 100,
+                         .u = static_cast<double>(random.between(0, 999999)) / 1e6});
+    }
+    std::vector<int32_t> tokens(static_cast<size_t>(rows), 77);
+    (*backend)(ChooseTokensArgs{
+        .in = in.data(), .num_rows = rows, .size = size, .choices = choices.data(), .tokens = tokens.data()});
+    int64_t others = 0;
+    for (int64_t t = 0; t < rows; ++t) {
+      const int32_t expected = choose_token(in.data() + t * size, size, choices[static_cast<size_t>(t)]);
+      others += tokens[static_cast<size_t>(t)] != expected;
+      if (GetParam() == "cuda" && !cards::is_emulated(GetParam())) continue;
+      EXPECT_EQ(tokens[static_cast<size_t>(t)], expected) << "size " << size << ", row " << t;
+    }
+    EXPECT_LE(others, 1 + rows / 20) << "size " << size;
+  }
+}
+
 // As often as they are likely.
 TEST_P(ChooseTokensTest, DrawsAsOftenAsWeightsSay) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());

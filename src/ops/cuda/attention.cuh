@@ -90,17 +90,6 @@ __device__ inline float number(T x) {
   }
 }
 
-// 2^x by one instruction, to within two units in the last place; 0 below the smallest normal number.
-__device__ inline float fast_exp2(float x) {
-#ifdef __CUDACC__
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-#else
-  return exp2f(x);
-#endif
-}
-
 // Powers of two that a score may be above what exponents are relative to.
 constexpr float kMostAbove = 8;
 

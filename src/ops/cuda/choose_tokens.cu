@@ -1,627 +1,475 @@
-// A token out of each row of logits. Several blocks share a row, and go over it in turns, a launch each:
-//   1. its largest number and its smallest;
-//   2. top_k or top_p: how many numbers, or how much weight, lies in each of 2,048 bins between the two (of less than
-//   the
-//      smallest weight that counts, top_p sees nothing); neither: the weight of each stretch of the row;
-//   3. the bin in which the threshold lies is known: its numbers are listed (of top_k all above it as well), and what
-//      lies above is weighed by stretches;
-//   4. a block alone finds the threshold in the list, and the stretch, then the token, at which the sum of weights
-//   passes
-//      the number that was drawn.
-// Where the list is too long, which equal logits bring about, the fourth goes over the row itself. Weights are whole
-// numbers, so sums are the same in whatever order threads come.
+// A token out of each row of logits, by one kernel, which reads a row twice: from memory, and a little later from the
+// second cache. A row is cut into pieces, and a piece has two turns, each of which any block takes:
+//   1. It is looked at: for its largest number, and for top_k and top_p for how many numbers lie in each of 2,048 bins,
+//      64 of which a number passes while its weight falls to 1 / e. Who is the last of a row plans its second turn:
+//      which numbers may be those at which top_k's or top_p's threshold lies. Of top_k counts say it, of top_p they say
+//      what all weighs to within some ten thousandths.
+//   2. It is weighed: by stretches what is above those numbers, and those are listed. Who is the last of a row finds
+//      the threshold in the list, and the stretch, then the token, at which the sum of weights passes the number that
+//      was drawn.
+// Where the plan proves wrong, or the list is too long, which equal logits bring about, the last one goes over the row
+// itself: what is drawn never depends on the plan. Turns are taken in the order of their numbers, those of a row's
+// second ones some rows behind its first, so that none waits for one that nobody has taken.
 #include "ops/choose_tokens.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cfloat>
 
 #include "base/check.h"
-#include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/token_draw.cuh"
 
 namespace quire::ops::cuda {
+namespace token_draw {
 namespace {
 
-using Mass = unsigned long long;  // as CUDA's atomics name 64 bits
+constexpr int kLookedAt = 32;                            // numbers of a thread at once
+constexpr int64_t kPieceNumbers = kThreads * kLookedAt;  // 33 of an H100's rows at work are 17 MB of its second cache
+constexpr int64_t kLeastNumbers = 2048;                  // of a piece
+constexpr int kBlocksAtOnce = 2;                         // of a processor
+constexpr float kMostOfTopK = 1024;                      // listed
+constexpr float kBinsOfE = 64;                           // that a number passes while its weight falls to 1 / e
+constexpr float kWeightlessAfter = 28.5f;                // exp(-28.5) * 2^40 rounds to 0
+static_assert(kWeightlessAfter * kBinsOfE < kBins);
+constexpr int kStepsOfBin = 4;
+constexpr float kFewInBin = 384;      // are listed as a whole
+constexpr float kGridAt = 0x1.8p23f;  // of floats from here on neighbours differ by 1
+constexpr int64_t kMostRows = 65535;
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kTogether = 8;  // numbers of a thread that are loaded together
-constexpr int kBins = 2048;
-constexpr int kBinsOfThread = kBins / kThreads;
-constexpr int kMostBlocks = kWarp;  // of a row: a lane for each
-constexpr int kMostStretches = kMostBlocks * kWarps;
-constexpr int kMostListed = 1024;
-constexpr int kMostPlaces = kMostStretches + kMostStretches / kWarps;
-constexpr int64_t kBlocksWanted = 528;     // four for each of an H100's processors
-constexpr float kWeightlessAfter = 28.5f;  // exp(-28.5) * 2^40 rounds to 0
-constexpr int64_t kMostRows = 65535;       // of a grid
-constexpr int32_t kNone = 0x7fffffff;
+enum class Asks : int32_t { kNoDraw, kTemperature, kTopP, kTopK };
 
-// Where a stretch's sums are in shared memory: lanes that go over sixteen each, beside each other, meet in no bank.
-__device__ inline int place_of(int stretch) {
-  return stretch + stretch / kWarps;
-}
-
-// The order of numbers as that of whole ones; 0 and -0 are the same.
-__device__ inline uint32_t order_of(float value) {
-  const uint32_t bits = __float_as_uint(value == 0 ? 0.0f : value);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ inline float value_of(uint32_t order) {
-  return __uint_as_float((order >> 31) != 0 ? order & 0x7fffffffu : ~order);
-}
-
-// The largest number so far, the lowest index that has it, the smallest above -inf, and whether a number that no choice
-// may meet was seen.
-struct Best {
-  float value;
-  float smallest;
-  int32_t index;
-  int32_t spoilt;
-
-  __device__ void meet(float other, int32_t at) {
-    if (other > value || (other == value && at < index)) {
-      value = other;
-      index = at;
-    }
-  }
-  __device__ void meet_lanes() {
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      meet(__shfl_xor_sync(kAllLanes, value, offset), __shfl_xor_sync(kAllLanes, index, offset));
-      smallest = fminf(smallest, __shfl_xor_sync(kAllLanes, smallest, offset));
-      spoilt |= __shfl_xor_sync(kAllLanes, spoilt, offset);
-    }
-  }
+// What may be the threshold: a number that is neither above `above` nor below `from`; of top_k all that is not below
+// the step `from_step`.
+struct Plan {
+  int32_t draws;  // 0: the token is there
+  float best;
+  float above;
+  float from;
+  int32_t from_step;
+  int32_t has_all;  // of top_k: what is below weighs nothing
 };
-__device__ inline Best nothing_seen() {
-  return {-INFINITY, INFINITY, kNone, 0};
-}
 
-// What the launches leave each other of a row.
-struct RowState {
-  Mass bins[kBins];
+// What turns of a row leave each other.
+struct alignas(128) RowState {
   Mass masses[kMostStretches];
   float values[kMostListed];  // of the list, in any order
   int32_t indices[kMostListed];
-  Best bests[kMostBlocks];
-  Mass left;            // of what is wanted, beyond the bins above the threshold's
-  Mass num_candidates;  // top_k: numbers in that bin and above
-  int32_t num_listed;   // may be more than there is room for
+  Best bests[kMostPieces];
+  Plan plan;
 };
 
-struct Shared {
-  uint32_t sums[kBins][2];  // lower and upper halves
-  Best bests[kWarps];
-  uint32_t digit;
-  Mass left;
-  Mass above;
-  Mass masses[kMostPlaces];  // of stretches, at place_of()
-  uint32_t counts[kMostPlaces];
-  int32_t indices[kMostListed];
+// All 0 when the kernel begins.
+struct Counters {
+  Mass rest;  // weight of what is not above
+  uint32_t num_looked_at;
+  uint32_t is_planned;
+  uint32_t num_weighed;
+  int32_t num_listed;
 };
 
-__device__ inline Mass lanes_sum(Mass value) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
-  return value;
-}
-__device__ inline Mass least_of(Mass a, Mass b) {
-  return a < b ? a : b;
+struct Work {
+  ChooseTokensArgs args;
+  uint32_t* next_turn;
+  Counters* counters;  // [rows]
+  RowState* states;    // [rows]
+  uint16_t* counts;    // [rows, num_pieces, kBins]; 65,535 is that or more
+  int num_pieces;
+  uint32_t rows_ahead;  // a row's first turns are so many rows before its second ones
+};
+
+struct Turn {
+  uint32_t row;
+  int piece;
+  bool weighs;
+};
+
+// First turns of rows_ahead rows, then first ones of the next row and second ones of the first that has none, in turns.
+__device__ inline Turn turn_of(uint32_t number, uint32_t num_rows, const Work& work) {
+  const auto pieces = static_cast<uint32_t>(work.num_pieces);
+  const uint32_t ahead = work.rows_ahead;
+  const auto piece = static_cast<int>(number % pieces);
+  const uint32_t of_rows = number / pieces;
+  if (of_rows < ahead) return {of_rows, piece, false};
+  const uint32_t later = of_rows - ahead;
+  const uint32_t between = 2 * (num_rows - ahead);
+  if (later >= between) return {later - between + num_rows - ahead, piece, true};
+  return {later % 2 == 0 ? ahead + later / 2 : later / 2, piece, later % 2 != 0};
 }
 
-// Of a number in [0, 2^40]. Conversions to 64 bits are a quarter as fast as those to 32 and needed by few.
-__device__ inline Mass nearest_whole(float x) {
-  if (x < 0x1p32f) return static_cast<Mass>(__float2uint_rn(x));
-  return static_cast<Mass>(llrintf(x));
+__device__ inline Asks asks_of(const Row& row) {
+  if (row.choice.inverse_temperature == 0) return Asks::kNoDraw;
+  if (row.choice.top_k > 0 && row.choice.top_k < row.size) return Asks::kTopK;
+  return row.choice.top_p < 1 ? Asks::kTopP : Asks::kTemperature;
 }
 
-// body(value, i) of every kStride-th number of [begin, end), several of which are under way together.
-template <int kStride, typename Body>
-__device__ void for_values(const float* values, int32_t begin, int32_t end, const Body& body) {
-  for (int32_t first = begin; first < end; first += kStride * kTogether) {
-    float some[kTogether];
-#pragma unroll
-    for (int j = 0; j < kTogether; ++j) {
-      const int32_t i = first + j * kStride;
-      some[j] = values[i < end ? i : first];
+// Whether all other turns of a row have come here before. In all threads; what they wrote before is there for whoever
+// is the last.
+__device__ inline bool is_last(Shared& shared, uint32_t& counter, int num_pieces) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    shared.is_last = atomicAdd(&counter, 1u) == static_cast<uint32_t>(num_pieces - 1);
+    __threadfence();
+  }
+  __syncthreads();
+  return shared.is_last;
+}
+
+// Numbers on a grid, of which kStepsOfBin steps are a bin: no larger number has a smaller step. Bins of steps go round.
+struct Grid {
+  float steps_of_unit;
+
+  __device__ explicit Grid(const TokenChoice& choice)
+      : steps_of_unit(choice.inverse_temperature * (kBinsOfE * kStepsOfBin)) {}
+  __device__ int32_t step_of(float value) const { return __float_as_int(fmaf(value, steps_of_unit, kGridAt)); }
+  __device__ static uint32_t bin_of(int32_t step) { return static_cast<uint32_t>(step) / kStepsOfBin % kBins; }
+};
+
+// --- 1: a piece is looked at
+
+// The pieces' counts of the bins down from the row's best number's, into shared.counts. What a piece has so far below
+// that its bins have come round is left out. In all threads.
+__device__ inline void sum_counts(Shared& shared, const RowState& state, const uint16_t* counts, int num_pieces,
+                                  const Grid& grid, float best) {
+  const int first = static_cast<int>(threadIdx.x) * kBinsOfThread;
+  const int32_t best_bin = grid.step_of(best) / kStepsOfBin;
+  uint32_t sums[kBinsOfThread] = {};
+#pragma unroll 4
+  for (int piece = 0; piece < num_pieces; ++piece) {
+    const uint2 four = __ldcg(reinterpret_cast<const uint2*>(counts + int64_t{piece} * kBins + first));
+    const int32_t top_bin = grid.step_of(__ldcg(&state.bests[piece].value)) / kStepsOfBin;
+    const uint32_t of[kBinsOfThread] = {four.x & 0xffffu, four.x >> 16, four.y & 0xffffu, four.y >> 16};
+    for (int k = 0; k < kBinsOfThread; ++k) {
+      const auto below = static_cast<int32_t>(static_cast<uint32_t>(top_bin - first - k) % kBins);
+      if (best_bin - top_bin + below < kBins) sums[k] += of[k];
     }
-#pragma unroll
-    for (int j = 0; j < kTogether; ++j) {
-      const int32_t i = first + j * kStride;
-      if (i < end) body(some[j], i);
+  }
+  for (int k = 0; k < kBinsOfThread; ++k) shared.counts[first + k] = sums[k];
+  __syncthreads();
+}
+
+// Of the bins from the best number's down, which a thread has beside each other.
+struct DescendingBins {
+  Shared& shared;
+  const Row& row;
+  int32_t best_step;
+
+  __device__ DescendingBins(Shared& of_block, const Row& of, int32_t step)
+      : shared(of_block), row(of), best_step(step) {}
+  __device__ static int rank_of(int k) { return static_cast<int>(threadIdx.x) * kBinsOfThread + k; }
+  __device__ float count(int k) const {
+    return static_cast<float>(shared.counts[Grid::bin_of(best_step - rank_of(k) * kStepsOfBin)]);
+  }
+  // Of the bin that the best number is in.
+  __device__ int32_t first_step() const {
+    return best_step - static_cast<int32_t>(static_cast<uint32_t>(best_step) % kStepsOfBin);
+  }
+  // How far the middle of what a bin has is below the best number, in steps.
+  __device__ float steps_below(int k) const {
+    const auto in_bin = static_cast<float>(best_step - first_step());
+    if (rank_of(k) == 0) return in_bin / 2;
+    return in_bin + kStepsOfBin * static_cast<float>(rank_of(k)) - (kStepsOfBin - 1) / 2.0f;
+  }
+
+  // Of amounts the sums of all threads' and of those before this one's; `other` becomes its sum of all threads. In all
+  // threads.
+  __device__ void sum(const float (&amounts)[kBinsOfThread], float& other, float& before, float& all) const {
+    float mine = 0;
+    for (const float amount : amounts) mine += amount;
+    const float of_warp = sum_up_to_lane(mine, row.lane);
+    other = warp_sum(other);
+    if (row.lane == kWarp - 1) {
+      shared.sums_of_warps[row.warp][0] = of_warp;
+      shared.sums_of_warps[row.warp][1] = other;
     }
-  }
-}
-
-// Numbers that a block goes over: a row, or the list of one.
-struct Numbers {
-  const float* values;
-  int32_t size;
-
-  // body(value, i) of a thread's.
-  template <typename Body>
-  __device__ void for_all(const Body& body) const {
-    for_values<kThreads>(values, static_cast<int32_t>(threadIdx.x), size, body);
-  }
-};
-
-// Sums by bins, in shared memory. Of 64 bits that has no additions, only a loop of comparisons and exchanges, in which
-// the lanes that share a bin wait for each other: so by additions of 32 bits and a carry.
-__device__ inline void clear_bins(Shared& shared) {
-  for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads)
-    shared.sums[bin][0] = shared.sums[bin][1] = 0;
-}
-__device__ inline void add_to(uint32_t (&sum)[2], Mass amount) {
-  const auto low = static_cast<uint32_t>(amount);
-  const uint32_t before = atomicAdd(&sum[0], low);
-  const uint32_t high = static_cast<uint32_t>(amount >> 32) + (before + low < low ? 1u : 0u);
-  if (high != 0) atomicAdd(&sum[1], high);
-}
-__device__ inline Mass sum_of_bin(const Shared& shared, int bin) {
-  return Mass{shared.sums[bin][1]} << 32 | shared.sums[bin][0];
-}
-
-// The highest bin that, with those above it, reaches `wanted`, which shared.digit becomes, and what those above leave
-// of it and have; kBins: none does. In all threads, which meet before and afterwards; each has bins beside each other,
-// the first thread the highest.
-__device__ void find_digit(Shared& shared, Mass wanted) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / kWarp;
-  const int lane = thread % kWarp;
-  const int highest = kBins - 1 - thread * kBinsOfThread;
-  Mass mine = 0;
-#pragma unroll
-  for (int k = 0; k < kBinsOfThread; ++k) mine += sum_of_bin(shared, highest - k);
-  const Mass of_warp = sum_up_to_lane(mine, lane);
-  if (lane == kWarp - 1) shared.masses[warp] = of_warp;
-  if (thread == 0) shared.digit = kBins;
-  __syncthreads();
-  Mass above = lanes_sum(lane < warp ? shared.masses[lane] : 0) + of_warp - mine;
-  if (above < wanted && above + mine >= wanted) {
-    int bin = highest;
-    while (above + sum_of_bin(shared, bin) < wanted) above += sum_of_bin(shared, bin--);
-    shared.digit = static_cast<uint32_t>(bin);
-    shared.left = wanted - above;
-    shared.above = above;
-  }
-  __syncthreads();
-}
-
-// In all threads.
-__device__ Mass block_sum(Shared& shared, Mass mine) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  mine = lanes_sum(mine);
-  if (lane == 0) shared.masses[warp] = mine;
-  __syncthreads();
-  const Mass sum = lanes_sum(lane < kWarps ? shared.masses[lane] : 0);
-  __syncthreads();
-  return sum;
-}
-
-// The largest order such that the numbers of this order and above reach `wanted` together, each counting what
-// `worth(value)` says, found digit by digit; `left` becomes what those above it leave of it. 0: all of them do not.
-// REQUIRES: wanted > 0.
-template <typename Worth>
-__device__ uint32_t threshold(Shared& shared, const Numbers& numbers, Mass wanted, const Worth& worth, Mass& left) {
-  uint32_t found = 0;
-  left = wanted;
-  for (int round = 0; round < 3; ++round) {
-    const int shift = round == 0 ? 21 : round == 1 ? 10 : 0;
-    const int width = round == 2 ? 10 : 11;
-    clear_bins(shared);
     __syncthreads();
-    numbers.for_all([&](float value, int32_t) {
-      const uint32_t order = order_of(value);
-      if (shift < 21 && order >> (shift + width) != found >> (shift + width)) return;
-      const Mass amount = worth(value);
-      if (amount > 0) add_to(shared.sums[order >> shift & ((1u << width) - 1)], amount);
-    });
-    __syncthreads();
-    find_digit(shared, left);
-    const uint32_t digit = shared.digit;
-    left = shared.left;
-    __syncthreads();
-    if (digit == kBins) return 0;
-    found |= digit << shift;
-  }
-  return found;
-}
-
-// What is drawn from: numbers above `order`, and the first `equals` of those that are of it.
-struct Kept {
-  uint32_t order;
-  Mass equals;
-};
-
-enum class Asks : int { kNoDraw, kTemperature, kTopP, kTopK };
-
-// One row, in the threads of one of its blocks.
-struct Row {
-  const float* values;
-  int32_t size;
-  TokenChoice choice;
-  RowState* state;
-  int32_t stretch;  // numbers of a warp's, beside each other
-  int num_stretches;
-  int warp;
-  int lane;
-  Best best;
-  uint32_t least = 0;  // order of the least number that top_k leaves
-
-  __device__ Row(const ChooseTokensArgs& args, RowState* states, int num_blocks)
-      : values(args.in + int64_t{blockIdx.y} * args.size),
-        size(static_cast<int32_t>(args.size)),
-        choice(args.choices.device[blockIdx.y]),
-        state(states + blockIdx.y),
-        num_stretches(num_blocks * kWarps),
-        warp(static_cast<int>(threadIdx.x) / kWarp),
-        lane(static_cast<int>(threadIdx.x) % kWarp),
-        best(nothing_seen()) {
-    stretch = ((size + num_stretches - 1) / num_stretches + kWarp - 1) / kWarp * kWarp;
+    const auto of_lane = [&](int which) { return row.lane < kWarps ? shared.sums_of_warps[row.lane][which] : 0; };
+    all = warp_sum(of_lane(0));
+    other = warp_sum(of_lane(1));
+    before = warp_sum(row.lane < row.warp ? of_lane(0) : 0) + of_warp - mine;
   }
 
-  // What the first launch found.
-  __device__ void take_best(int num_blocks) {
-    if (lane < num_blocks) best = state->bests[lane];
-    best.meet_lanes();
-  }
-
-  __device__ Asks asks() const {
-    if (best.spoilt != 0 || best.index == kNone || choice.inverse_temperature == 0) return Asks::kNoDraw;
-    if (choice.top_k > 0 && choice.top_k < size) return Asks::kTopK;
-    return choice.top_p < 1 ? Asks::kTopP : Asks::kTemperature;
-  }
-
-  // 0: min_p or top_k drops it.
-  __device__ Mass weight(float value) const {
-    if (order_of(value) < least) return 0;
-    const float share = expf((value - best.value) * choice.inverse_temperature);
-    return share < choice.min_p ? 0 : nearest_whole(share * kWeightOne);
-  }
-
-  // Bins in a unit of the numbers. Whatever it is, no larger number is in a lower bin.
-  __device__ float bins_of_unit() const {
-    float range = best.value - best.smallest;
-    if (asks() == Asks::kTopP) range = fminf(range, kWeightlessAfter / choice.inverse_temperature);
-    return range > 0 ? static_cast<float>(kBins) / range : 0.0f;
-  }
-  __device__ int bin_of(float value, float of_unit) const {
-    const float below = value == best.value ? 0.0f : (best.value - value) * of_unit;  // not inf times 0
-    return kBins - 1 - static_cast<int>(fminf(below, static_cast<float>(kBins - 1)));
-  }
-
-  __device__ int32_t begin_of(int number) const { return min(number * stretch, size); }
-  // body(value, i) of the numbers of a lane of the warp's own stretch.
-  template <typename Body>
-  __device__ void for_stretch(const Body& body) const {
-    const int mine = static_cast<int>(blockIdx.x) * kWarps + warp;
-    for_values<kWarp>(values, begin_of(mine) + lane, begin_of(mine + 1), body);
-  }
-  __device__ void leave_mass(Mass mass) const {
-    mass = lanes_sum(mass);
-    if (lane == 0) state->masses[static_cast<int>(blockIdx.x) * kWarps + warp] = mass;
-  }
-};
-
-// --- 1
-
-// grid: blocks of a row, rows; and so of all launches but the last
-__global__ void __launch_bounds__(kThreads) find_largest(ChooseTokensArgs args, RowState* states) {
-  begin_kernel();
-  __shared__ Best bests[kWarps];
-  const auto num_blocks = static_cast<int>(gridDim.x);
-  const Row row(args, states, num_blocks);
-  Best best = nothing_seen();
-  row.for_stretch([&](float value, int32_t i) {
-    best.spoilt |= !(value < INFINITY);
-    if (value > -INFINITY) {
-      best.meet(value, i);
-      best.smallest = fminf(best.smallest, value);
-    }
-  });
-  best.meet_lanes();
-  if (row.lane == 0) bests[row.warp] = best;
-  const int step = num_blocks * kThreads;
-  for (int bin = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); bin < kBins; bin += step)
-    row.state->bins[bin] = 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) row.state->num_listed = 0;
-  __syncthreads();
-  if (row.warp != 0) return;
-  best = row.lane < kWarps ? bests[row.lane] : nothing_seen();
-  best.meet_lanes();
-  if (row.lane == 0) row.state->bests[blockIdx.x] = best;
-}
-
-// --- 2
-
-__global__ void __launch_bounds__(kThreads) add_to_bins(ChooseTokensArgs args, RowState* states) {
-  begin_kernel();
-  __shared__ Shared shared;
-  Row row(args, states, static_cast<int>(gridDim.x));
-  row.take_best(static_cast<int>(gridDim.x));
-  const Asks asks = row.asks();
-  if (asks == Asks::kNoDraw) {
-    const Best& best = row.best;
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-      args.tokens[blockIdx.y] = best.spoilt != 0 || best.index == kNone ? -1 : best.index;
-    return;
-  }
-  if (asks == Asks::kTemperature) {
-    Mass mass = 0;
-    row.for_stretch([&](float value, int32_t) { mass += row.weight(value); });
-    row.leave_mass(mass);
-    return;
-  }
-  clear_bins(shared);
-  __syncthreads();
-  const float of_unit = row.bins_of_unit();
-  const bool counts = asks == Asks::kTopK;
-  row.for_stretch([&](float value, int32_t) {
-    const Mass amount = counts ? 1 : row.weight(value);
-    if (amount > 0) add_to(shared.sums[row.bin_of(value, of_unit)], amount);
-  });
-  __syncthreads();
-  for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) {
-    const Mass amount = sum_of_bin(shared, bin);
-    if (amount > 0) atomicAdd(&row.state->bins[bin], amount);
-  }
-}
-
-// --- 3
-
-// REQUIRES: sum > 0.
-__device__ Mass wanted_of(float top_p, Mass sum) {
-  const auto wanted = static_cast<Mass>(ceil(static_cast<double>(top_p) * static_cast<double>(sum)));
-  return wanted == 0 ? 1 : wanted;
-}
-
-__global__ void __launch_bounds__(kThreads) list_candidates(ChooseTokensArgs args, RowState* states) {
-  begin_kernel();
-  __shared__ Shared shared;
-  Row row(args, states, static_cast<int>(gridDim.x));
-  row.take_best(static_cast<int>(gridDim.x));
-  const Asks asks = row.asks();
-  if (asks != Asks::kTopK && asks != Asks::kTopP) return;
-  RowState& state = *row.state;
-  Mass mine = 0;
-  for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) {
-    const Mass amount = state.bins[bin];
-    shared.sums[bin][0] = static_cast<uint32_t>(amount);
-    shared.sums[bin][1] = static_cast<uint32_t>(amount >> 32);
-    mine += amount;
-  }
-  const Mass sum = block_sum(shared, mine);
-  const Mass wanted = asks == Asks::kTopK ? static_cast<Mass>(row.choice.top_k) : wanted_of(row.choice.top_p, sum);
-  find_digit(shared, wanted);
-  // Where rounding wants more than there is, all is kept: nothing is in the list and everything above it.
-  const int digit = shared.digit == kBins ? -1 : static_cast<int>(shared.digit);
-  const Mass num_candidates = digit < 0 || asks == Asks::kTopP ? 0 : shared.above + sum_of_bin(shared, digit);
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    state.left = digit < 0 ? 0 : shared.left;
-    state.num_candidates = num_candidates;
-  }
-  if (num_candidates > kMostListed) return;
-
-  const float of_unit = row.bins_of_unit();
-  Mass mass = 0;
-  row.for_stretch([&](float value, int32_t i) {
-    const int bin = row.bin_of(value, of_unit);
-    const bool listed = asks == Asks::kTopK ? bin >= digit : bin == digit;
-    if (listed) {
-      const int32_t place = atomicAdd(&state.num_listed, 1);
-      if (place < kMostListed) {
-        state.values[place] = value;
-        state.indices[place] = i;
+  // shared.places[which] becomes where the sum reaches `wanted`, in bins from the best number's on, if anywhere, and
+  // `beyond` times so far beyond as it is uncertain, because numbers lie in their bins by chance: of few a whole bin.
+  __device__ void find(int which, const float (&amounts)[kBinsOfThread], float before, float wanted,
+                       float beyond) const {
+    for (int k = 0; k < kBinsOfThread; ++k) {
+      const float amount = amounts[k];
+      if (before < wanted && before + amount >= wanted) {
+        const float uncertain = count(k) <= kFewInBin ? 1 : 2 * rsqrtf(count(k)) + 0.01f;
+        shared.places[which] = static_cast<float>(rank_of(k)) + (wanted - before) / amount + beyond * uncertain;
       }
-    } else if (asks == Asks::kTopP && bin > digit) {
-      mass += row.weight(value);
+      before += amount;
     }
-  });
-  if (asks == Asks::kTopP) row.leave_mass(mass);
-}
+  }
+};
 
-// --- 4
-
-__device__ Mass total_of(Shared& shared, const Row& row, const Numbers& numbers) {
-  Mass mine = 0;
-  numbers.for_all([&](float value, int32_t) { mine += row.weight(value); });
-  return block_sum(shared, mine);
-}
-
-// Of numbers that together with what is left out reach `wanted` of weight.
-__device__ Kept kept_of(Shared& shared, const Row& row, const Numbers& numbers, Mass wanted) {
-  Mass left = 0;
-  const uint32_t order = threshold(
-      shared, numbers, wanted, [&](float value) { return row.weight(value); }, left);
-  if (order == 0) return {0, 0};
-  const Mass each = row.weight(value_of(order));
-  return {order, (left + each - 1) / each};
-}
-
-__device__ inline Mass target_of(const Row& row, Mass total) {
-  return least_of(static_cast<Mass>(row.choice.u * static_cast<double>(total)), total - 1);
-}
-
-// Out of a list that has all that is kept: by whoever has the token's number.
-__device__ void draw_of_list(Shared& shared, const Row& row, const Numbers& list, const Kept& kept, int32_t& token) {
-  auto* weights = reinterpret_cast<Mass*>(shared.sums);
-  static_assert(sizeof(shared.sums) >= kMostListed * sizeof(Mass));
-  const int32_t* indices = row.state->indices;
-  Mass mine = 0;
-  list.for_all([&](float value, int32_t i) {
-    const uint32_t order = order_of(value);
-    Mass equals_before = 0;
-    if (kept.equals > 0 && order == kept.order) {
-      for (int32_t j = 0; j < list.size; ++j)
-        equals_before += order_of(list.values[j]) == order && indices[j] < indices[i];
+// In all threads, of which the first one's is left.
+__device__ inline Plan plan_top_k(Shared& shared, const Row& row, const Grid& grid, Plan plan) {
+  const DescendingBins bins(shared, row, grid.step_of(plan.best));
+  float amounts[kBinsOfThread];
+  float before = 0;
+  float all = 0;
+  float unused = 0;
+  for (int k = 0; k < kBinsOfThread; ++k) amounts[k] = bins.count(k);
+  if (threadIdx.x == 0) shared.digit = kBins;
+  bins.sum(amounts, unused, before, all);
+  const auto wanted = static_cast<float>(row.choice.top_k);
+  for (int k = 0; k < kBinsOfThread; ++k) {
+    if (before < wanted && before + amounts[k] >= wanted) {
+      shared.digit = static_cast<uint32_t>(DescendingBins::rank_of(k));
+      shared.places[0] = before + amounts[k];
     }
-    const bool is_kept = order > kept.order || (order == kept.order && equals_before < kept.equals);
-    weights[i] = is_kept ? row.weight(value) : 0;
-    shared.indices[i] = indices[i];
-    mine += weights[i];
-  });
-  const Mass target = target_of(row, block_sum(shared, mine));
-  list.for_all([&](float, int32_t i) {
-    if (weights[i] == 0) return;
-    Mass before = 0;
-    for (int32_t j = 0; j < list.size; ++j) before += shared.indices[j] < shared.indices[i] ? weights[j] : 0;
-    if (before <= target && target < before + weights[i]) token = shared.indices[i];
-  });
+    before += amounts[k];
+  }
+  __syncthreads();
+  // Of the last bins counts are of what weighs nothing.
+  plan.has_all = static_cast<float>(shared.digit) >= kWeightlessAfter * kBinsOfE ? 1 : 0;
+  if (plan.has_all == 0 && shared.places[0] > kMostOfTopK) return plan;
+  if (plan.has_all != 0) {
+    plan.from_step = grid.step_of(plan.best - kWeightlessAfter / row.choice.inverse_temperature);
+  } else {
+    plan.from_step = bins.first_step() - static_cast<int32_t>(shared.digit) * kStepsOfBin;
+  }
+  return plan;
 }
 
-// The first number of [begin, end) at which the sum exceeds target, `equals` of kept.order being before it.
-__device__ int32_t find_token(const Row& row, const Kept& kept, Mass each, Mass target, Mass equals, int32_t begin,
-                              int32_t end) {
-  constexpr int kPieces = 4;  // of the warp's width, gone over at once where the sum does not pass within them
-  Mass before = 0;
-  for (int32_t first = begin; first < end; first += kWarp * kPieces) {
-    float some[kPieces];
+__device__ inline Plan plan_top_p(Shared& shared, const Row& row, const Grid& grid, Plan plan) {
+  const DescendingBins bins(shared, row, grid.step_of(plan.best));
+  float amounts[kBinsOfThread];
+  float squares = 0;
+  float before = 0;
+  float all = 0;
+  for (int k = 0; k < kBinsOfThread; ++k) {
+    float weight = expf(bins.steps_below(k) * (-1 / (kBinsOfE * kStepsOfBin)));
+    if (weight < row.choice.min_p) weight = 0;
+    amounts[k] = bins.count(k) * weight;
+    squares += amounts[k] * weight;
+  }
+  if (threadIdx.x == 0) {
+    shared.places[0] = -1;
+    shared.places[1] = kBins;
+  }
+  bins.sum(amounts, squares, before, all);
+  // A number lies anywhere in its bin: what each is off by is its weight times the bin's width by the root of 12.
+  const float error = 3 * sqrtf(squares / 12) / kBinsOfE + 1e-5f * all;
+  bins.find(0, amounts, before, row.choice.top_p * all - error, -1);
+  bins.find(1, amounts, before, row.choice.top_p * all + error, 1);
+  __syncthreads();
+  // Numbers are rounded to steps: a bin begins half a step below its first.
+  const int32_t end_of_best = bins.first_step() + kStepsOfBin - __float_as_int(kGridAt);
+  const auto value_at = [&](float place) {
+    return (static_cast<float>(end_of_best) - 0.5f - kStepsOfBin * place) / grid.steps_of_unit;
+  };
+  plan.above = shared.places[0] < 0 ? INFINITY : value_at(shared.places[0]);
+  plan.from = shared.places[1] >= kBins ? plan.best - kWeightlessAfter / row.choice.inverse_temperature
+                                        : value_at(shared.places[1]);
+  plan.from = fmaxf(fminf(plan.from, plan.best), -FLT_MAX);
+  return plan;
+}
+
+// By the last that has looked at a piece of the row.
+__device__ inline void plan_row(Shared& shared, const Row& row, const Work& work, uint32_t index) {
+  RowState& state = work.states[index];
+  Best best = nothing_seen();
+  for (int piece = row.lane; piece < work.num_pieces; piece += kWarp) {
+    const Best& other = state.bests[piece];
+    best.meet({__ldcg(&other.value), __ldcg(&other.index), __ldcg(&other.spoilt)});
+  }
+  best.meet_lanes();
+  Plan plan{1, best.value, -INFINITY, INFINITY, 0x7fffffff, 0};
+  const Asks asks = asks_of(row);
+  const bool is_none = best.spoilt != 0 || !(best.value > -INFINITY);
+  if (is_none || asks == Asks::kNoDraw) {
+    plan.draws = 0;
+    if (threadIdx.x == 0) work.args.tokens[index] = is_none ? -1 : best.index;
+  } else if (asks != Asks::kTemperature) {
+    const int64_t first = int64_t{index} * work.num_pieces;
+    const Grid grid(row.choice);
+    sum_counts(shared, state, work.counts + first * kBins, work.num_pieces, grid, best.value);
+    plan = asks == Asks::kTopK ? plan_top_k(shared, row, grid, plan) : plan_top_p(shared, row, grid, plan);
+  }
+  if (threadIdx.x != 0) return;
+  state.plan = plan;
+  __threadfence();
+  atomicExch(&work.counters[index].is_planned, 1u);
+}
+
+// NaN where either is.
+__device__ inline float larger_or_nan(float a, float b) {
+#ifdef __CUDACC__
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a != a || a > b ? a : b;
+#endif
+}
+
+// The best of all threads', in all threads. They meet before and afterwards.
+__device__ inline Best best_of_block(Shared& shared, const Row& row, Best best) {
+  best.meet_lanes();
+  if (row.lane == 0) shared.bests[row.warp] = best;
+  __syncthreads();
+  best = row.lane < kWarps ? shared.bests[row.lane] : nothing_seen();
+  best.meet_lanes();
+  return best;
+}
+
+__device__ inline void look_at(Shared& shared, const Row& row, const Work& work, const Turn& turn) {
+  const Asks asks = asks_of(row);
+  const bool counts = asks == Asks::kTopP || asks == Asks::kTopK;
+  const int first_bin = static_cast<int>(threadIdx.x) * kBinsOfThread;
+  if (counts) {
+    for (int k = 0; k < kBinsOfThread; ++k) shared.counts[first_bin + k] = 0;
+  }
+  const Grid grid(row.choice);
+  const float range = kWeightlessAfter / row.choice.inverse_temperature;
+  const int stretch = turn.piece * kWarps + row.warp;
+  const int32_t end = row.begin_of(stretch + 1);
+  Best best = nothing_seen();
+  for (int64_t done = 0; done < row.stretch; done += kWarp * kLookedAt) {  // in most vocabularies once
+    const auto batch = row.load<kLookedAt>(row.begin_of(stretch) + done, end);
+    float largest = batch.of[0];
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) some[j] = row.values[min(first + j * kWarp + row.lane, end - 1)];
-    Mass mine[kPieces];
-    Mass of_lane = 0;
-#pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      const bool there = first + j * kWarp + row.lane < end;
-      const uint32_t order = order_of(some[j]);
-      const bool equal = there && order == kept.order;
-      const unsigned equal_lanes = __ballot_sync(kAllLanes, equal);
-      mine[j] = there && order > kept.order ? row.weight(some[j]) : 0;
-      if (equal && equals + static_cast<Mass>(__popc(equal_lanes & ((1u << row.lane) - 1))) < kept.equals)
-        mine[j] = each;
-      equals += static_cast<Mass>(__popc(equal_lanes));
-      of_lane += mine[j];
-    }
-    const Mass of_all = lanes_sum(of_lane);
-    if (before + of_all <= target) {
-      before += of_all;
+    for (const float value : batch.of) largest = larger_or_nan(largest, value);
+    if (!(largest < INFINITY)) best.spoilt = 1;
+    if (asks == Asks::kNoDraw) {
+      for (int j = 0; j < kLookedAt; ++j) {
+        if (batch.of[j] > -INFINITY) best.meet(batch.of[j], batch.index(j));
+      }
       continue;
     }
+    best.value = fmaxf(best.value, largest);
+    if (!counts) continue;
+    best = best_of_block(shared, row, best);
+    const float floor = best.value - range;  // what is below weighs nothing, in whatever bin it is counted
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      const Mass sum = before + sum_up_to_lane(mine[j], row.lane);
-      const unsigned passed = __ballot_sync(kAllLanes, sum > target);
-      if (passed != 0) return first + j * kWarp + __ffs(static_cast<int>(passed)) - 1;
-      before = __shfl_sync(kAllLanes, sum, kWarp - 1);
-    }
+    for (const float value : batch.of) atomicAdd(&shared.counts[Grid::bin_of(grid.step_of(fmaxf(value, floor)))], 1u);
+    __syncthreads();
   }
-  return -1;  // not reached: the sums are exact
+  best = best_of_block(shared, row, best);
+  if (threadIdx.x == 0) work.states[turn.row].bests[turn.piece] = best;
+  if (counts) {
+    uint32_t of[kBinsOfThread];
+    for (int k = 0; k < kBinsOfThread; ++k) of[k] = min(shared.counts[first_bin + k], 0xffffu);
+    uint16_t* out = work.counts + (int64_t{turn.row} * work.num_pieces + turn.piece) * kBins;
+    *reinterpret_cast<uint2*>(out + first_bin) = make_uint2(of[0] | of[1] << 16, of[2] | of[3] << 16);
+  }
+  if (is_last(shared, work.counters[turn.row].num_looked_at, work.num_pieces)) plan_row(shared, row, work, turn.row);
 }
 
-// The stretch in which the sum passes is found by one warp, from shared.masses (of numbers above kept.order) and
-// shared.counts (of those that are of it), a lane for the stretches beside each other.
-__device__ void draw_of_stretches(Shared& shared, const Row& row, const Kept& kept, int32_t& token) {
-  if (row.warp != 0) return;
-  const Mass each = kept.equals > 0 ? row.weight(value_of(kept.order)) : 0;
-  const int of_lane = (row.num_stretches + kWarp - 1) / kWarp;
-  const int begin = min(row.lane * of_lane, row.num_stretches);
-  const int end = min(begin + of_lane, row.num_stretches);
-  Mass count = 0;
-  for (int s = begin; s < end; ++s) count += shared.counts[place_of(s)];
-  Mass equals = sum_up_to_lane(count, row.lane) - count;
-  const auto mass_of = [&](int s) {
-    const Mass taken = equals < kept.equals ? least_of(kept.equals - equals, shared.counts[place_of(s)]) : 0;
-    return shared.masses[place_of(s)] + taken * each;
-  };
-  const Mass equals_before = equals;
-  Mass mine = 0;
-  for (int s = begin; s < end; ++s) {
-    mine += mass_of(s);
-    equals += shared.counts[place_of(s)];
-  }
-  const Mass sum = sum_up_to_lane(mine, row.lane);
-  const Mass target = target_of(row, __shfl_sync(kAllLanes, sum, kWarp - 1));
-  const int chosen = __ffs(static_cast<int>(__ballot_sync(kAllLanes, sum > target))) - 1;
-  Mass before = sum - mine;
-  equals = equals_before;
-  int stretch = begin;
-  if (row.lane == chosen) {
-    while (before + mass_of(stretch) <= target) {
-      before += mass_of(stretch);
-      equals += shared.counts[place_of(stretch++)];
-    }
-  }
-  stretch = __shfl_sync(kAllLanes, stretch, chosen);
-  const int32_t drawn =
-      find_token(row, kept, each, target - __shfl_sync(kAllLanes, before, chosen),
-                 __shfl_sync(kAllLanes, equals, chosen), row.begin_of(stretch), row.begin_of(stretch + 1));
-  if (row.lane == 0) token = drawn;
+// --- 2: a piece is weighed
+
+// The parts of a number that is above plan.above, else none; `any` becomes 1 where it may be the threshold. What a
+// comparison says is used at once: compilers compare all of a thread's numbers first, and keep what they find in bits.
+__device__ inline Parts of_above(const Plan& plan, float value, const Parts& parts, uint32_t& any) {
+#ifdef __CUDACC__
+  Parts above;
+  asm("{\n.reg .pred above, listed;\nsetp.gt.f32 above, %3, %4;\nsetp.ge.and.f32 listed, %3, %5, !above;\n"
+      "selp.b32 %0, %6, %8, above;\nselp.b32 %1, %7, %8, above;\n@listed mov.b32 %2, 1;\n}"
+      : "=r"(above.high), "=r"(above.low), "+r"(any)
+      : "f"(value), "f"(plan.above), "f"(plan.from), "r"(parts.high), "r"(parts.low), "r"(Parts::kBitsOfRounder));
+  return above;
+#else
+  if (value >= plan.from && value <= plan.above) any = 1;
+  return value > plan.above ? parts : Parts::none();
+#endif
 }
 
-// A warp for every stretch in its turn.
-__device__ void weigh_stretches(Shared& shared, const Row& row, const Kept& kept) {
-  for (int s = row.warp; s < row.num_stretches; s += kWarps) {
-    Mass mass = 0;
-    uint32_t equals = 0;
-    for_values<kWarp>(row.values, row.begin_of(s) + row.lane, row.begin_of(s + 1), [&](float value, int32_t) {
-      const uint32_t order = order_of(value);
-      if (order > kept.order) mass += row.weight(value);
-      if (order == kept.order) ++equals;
-    });
-    mass = lanes_sum(mass);
-    equals = static_cast<uint32_t>(lanes_sum(equals));
-    if (row.lane == 0) {
-      shared.masses[place_of(s)] = mass;
-      shared.counts[place_of(s)] = equals;
-    }
-  }
+__device__ inline void put_on_list(Shared& shared, float value, int32_t index) {
+  const int32_t place = atomicAdd(&shared.num_listed, 1);
+  if (place >= kMostListed) return;
+  shared.values[place] = value;
+  shared.indices[place] = index;
 }
 
-// What the list adds to the stretches of what is above it.
-__device__ void add_list(Shared& shared, const Row& row, const Numbers& list, const Kept& kept) {
-  clear_bins(shared);
-  __syncthreads();
-  list.for_all([&](float value, int32_t i) {
-    const int s = row.state->indices[i] / row.stretch;
-    const uint32_t order = order_of(value);
-    if (order > kept.order) add_to(shared.sums[s], row.weight(value));
-    if (order == kept.order) atomicAdd(&shared.counts[place_of(s)], 1u);
+__device__ inline void list_top_k(Shared& shared, const Row& row, int stretch, const Plan& plan) {
+  const Grid grid(row.choice);
+  row.for_stretch(stretch, [&](const auto& batch) {
+    bool any = false;
+#pragma unroll
+    for (const float value : batch.of) any |= grid.step_of(value) >= plan.from_step;
+    if (!any) return;
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const float value = batch.of[j];
+      if (value > -INFINITY && grid.step_of(value) >= plan.from_step) put_on_list(shared, value, batch.index(j));
+    }
   });
-  __syncthreads();
-  for (int s = static_cast<int>(threadIdx.x); s < row.num_stretches; s += kThreads)
-    shared.masses[place_of(s)] += sum_of_bin(shared, s);
 }
-static_assert(kMostStretches <= kBins);
 
-// grid: 1, rows
-__global__ void __launch_bounds__(kThreads) draw_tokens(ChooseTokensArgs args, RowState* states, int num_blocks) {
-  begin_kernel();
-  __shared__ Shared shared;
-  Row row(args, states, num_blocks);
-  row.take_best(num_blocks);
-  const Asks asks = row.asks();
-  if (asks == Asks::kNoDraw) return;
-  int32_t& token = args.tokens[blockIdx.y];
-  const RowState& state = *row.state;
+__device__ inline void weigh_stretch(Shared& shared, const Row& row, int stretch, const Plan& plan, RowState& state,
+                                     Counters& counters) {
+  Mass above = 0;
+  Mass all = 0;
+  row.for_stretch(stretch, [&](const auto& batch) {
+    PartsSum<kTogether> sum;
+    PartsSum<kTogether> sum_above;
+    uint32_t any = 0;
+#pragma unroll
+    for (const float value : batch.of) {
+      const Parts parts = Parts::of(row.scaled_weight(value));
+      sum.add(parts);
+      sum_above.add(of_above(plan, value, parts, any));
+    }
+    all += sum.whole();
+    above += sum_above.whole();
+    if (any == 0) return;
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const float value = batch.of[j];
+      if (value >= plan.from && value <= plan.above) put_on_list(shared, value, batch.index(j));
+    }
+  });
+  above = lanes_sum(above);
+  all = lanes_sum(all);
+  if (row.lane != 0) return;
+  state.masses[stretch] = above;
+  if (all > above) atomicAdd(&counters.rest, all - above);
+}
+
+// By the last that has weighed a piece of the row.
+__device__ inline void draw(Shared& shared, Row& row, const Work& work, uint32_t index, const Plan& plan) {
+  const RowState& state = work.states[index];
+  const Counters& counters = work.counters[index];
+  int32_t& token = work.args.tokens[index];
   const Numbers whole{row.values, row.size};
-  const Numbers list{state.values, state.num_listed};
+  const int32_t num_listed = __ldcg(&counters.num_listed);
+  const bool has_list = num_listed <= kMostListed;
+  const Numbers list{shared.values, has_list ? num_listed : 0};
+  for (int i = static_cast<int>(threadIdx.x); i < list.size; i += kThreads) {
+    shared.values[i] = __ldcg(&state.values[i]);
+    shared.indices[i] = __ldcg(&state.indices[i]);
+  }
+  __syncthreads();
+  const float top_p = row.choice.top_p;
   Kept kept{0, 0};
   bool is_weighed = true;  // state.masses are of what is above the list
+  const Asks asks = asks_of(row);
   if (asks == Asks::kTopK) {
-    const bool fits = state.num_candidates > 0 && state.num_candidates <= kMostListed;
+    const bool fits = has_list && (plan.has_all != 0 || num_listed >= row.choice.top_k);
     const Numbers& numbers = fits ? list : whole;
     Mass left = 0;
     row.least = threshold(
         shared, numbers, static_cast<Mass>(row.choice.top_k), [](float) { return Mass{1}; }, left);
-    if (row.choice.top_p < 1) {
-      kept = kept_of(shared, row, numbers, wanted_of(row.choice.top_p, total_of(shared, row, numbers)));
-    }
+    if (top_p < 1) kept = kept_of(shared, row, numbers, wanted_of(top_p, total_of(shared, row, numbers)));
     if (fits) return draw_of_list(shared, row, list, kept, token);
     is_weighed = false;
-  } else if (asks == Asks::kTopP && state.left > 0) {
-    if (list.size > kMostListed) {
-      kept = kept_of(shared, row, whole, wanted_of(row.choice.top_p, total_of(shared, row, whole)));
-      is_weighed = false;
-    } else {
-      kept = kept_of(shared, row, list, state.left);
-    }
+  } else if (asks == Asks::kTopP) {
+    Mass mine = 0;
+    for (int s = static_cast<int>(threadIdx.x); s < row.num_stretches; s += kThreads) mine += __ldcg(&state.masses[s]);
+    const Mass above = block_sum(shared, mine);
+    const Mass wanted = wanted_of(top_p, above + __ldcg(&counters.rest));
+    if (above < wanted) kept = kept_of(shared, row, list, wanted - above);
+    is_weighed = kept.order != 0;
+    if (!is_weighed) kept = kept_of(shared, row, whole, wanted);
   }
   if (is_weighed) {
     for (int s = static_cast<int>(threadIdx.x); s < row.num_stretches; s += kThreads) {
-      shared.masses[place_of(s)] = state.masses[s];
-      shared.counts[place_of(s)] = 0;
+      shared.masses[place_of(s)] = __ldcg(&state.masses[s]);
+      shared.equals[place_of(s)] = 0;
     }
     __syncthreads();
     if (kept.order != 0) add_list(shared, row, list, kept);
@@ -632,33 +480,116 @@ __global__ void __launch_bounds__(kThreads) draw_tokens(ChooseTokensArgs args, R
   draw_of_stretches(shared, row, kept, token);
 }
 
+__device__ inline void weigh(Shared& shared, Row& row, const Work& work, const Turn& turn) {
+  const Asks asks = asks_of(row);
+  if (asks == Asks::kNoDraw) return;
+  Counters& counters = work.counters[turn.row];
+  RowState& state = work.states[turn.row];
+  if (threadIdx.x == 0) {
+    while (atomicAdd(&counters.is_planned, 0u) == 0) {
+#ifdef __CUDACC__
+      __nanosleep(100);
+#endif
+    }
+    __threadfence();
+    shared.num_listed = 0;
+  }
+  __syncthreads();
+  const Plan plan{__ldcg(&state.plan.draws), __ldcg(&state.plan.best),      __ldcg(&state.plan.above),
+                  __ldcg(&state.plan.from),  __ldcg(&state.plan.from_step), __ldcg(&state.plan.has_all)};
+  if (plan.draws == 0) return;
+  row.set_best(plan.best);
+  const int stretch = turn.piece * kWarps + row.warp;
+  if (asks == Asks::kTopK) {
+    list_top_k(shared, row, stretch, plan);
+  } else {
+    weigh_stretch(shared, row, stretch, plan, state, counters);
+  }
+  __syncthreads();
+  const int32_t num_listed = shared.num_listed;
+  if (threadIdx.x == 0 && num_listed > 0) shared.first_place = atomicAdd(&counters.num_listed, num_listed);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < min(num_listed, kMostListed); i += kThreads) {
+    const int32_t place = shared.first_place + i;
+    if (place >= kMostListed) break;
+    state.values[place] = shared.values[i];
+    state.indices[place] = shared.indices[i];
+  }
+  if (is_last(shared, counters.num_weighed, work.num_pieces)) draw(shared, row, work, turn.row, plan);
+}
+
+// --- all
+
+// grid: any
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) choose(Work work) {
+  begin_kernel();
+  __shared__ Shared shared;
+  const auto num_rows = static_cast<uint32_t>(work.args.num_rows);
+  const uint32_t num_turns = 2 * num_rows * static_cast<uint32_t>(work.num_pieces);
+  uint32_t next = threadIdx.x == 0 ? atomicAdd(work.next_turn, 1u) : 0;
+  for (;;) {
+    if (threadIdx.x == 0) shared.item = next;
+    __syncthreads();
+    const uint32_t number = shared.item;
+    if (number >= num_turns) return;
+    if (threadIdx.x == 0) next = atomicAdd(work.next_turn, 1u);  // is there when this one is done
+    const Turn turn = turn_of(number, num_rows, work);
+    Row row(work.args, turn.row, work.num_pieces);
+    if (turn.weighs) {
+      weigh(shared, row, work, turn);
+    } else {
+      look_at(shared, row, work, turn);
+    }
+    __syncthreads();
+  }
+}
+
+int64_t num_pieces_of(int64_t size, int64_t rows, int64_t blocks) {
+  const int64_t large = ceil_div(size, kPieceNumbers);
+  const int64_t small = ceil_div(size, kLeastNumbers);
+  return std::clamp(std::max(large, std::min(small, blocks / rows)), int64_t{1}, int64_t{kMostPieces});
+}
+
+int64_t blocks_at_once() {
+  int device = 0;
+  int processors = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return int64_t{kBlocksAtOnce} * processors;
+}
+
 }  // namespace
+}  // namespace token_draw
 
 void choose_tokens(const ChooseTokensArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
-  const int64_t most = std::min(scratch_bytes / int64_t{sizeof(RowState)}, kMostRows);
+  using namespace token_draw;
+  constexpr int64_t kUnit = alignof(RowState);
+  const int64_t blocks = blocks_at_once();
+  const int64_t pieces = num_pieces_of(args.size, std::max<int64_t>(args.num_rows, 1), blocks);
+  const int64_t row_bytes = int64_t{sizeof(RowState)} + int64_t{sizeof(Counters)} + pieces * kBins * 2;
+  const int64_t most = std::min((scratch_bytes - 2 * kUnit) / row_bytes, kMostRows);
   QUIRE_CHECK(most > 0);
-  auto* states = static_cast<RowState*>(scratch);
   for (int64_t first = 0; first < args.num_rows; first += most) {
-    ChooseTokensArgs some = args;
-    some.in += first * args.size;
-    some.num_rows = std::min(most, args.num_rows - first);
-    some.choices = args.choices + first;
-    some.tokens += first;
-    bool draws = false;
-    bool filters = false;
-    for (int64_t i = 0; i < some.num_rows; ++i) {
-      const TokenChoice& choice = some.choices.host[i];
-      draws |= choice.inverse_temperature != 0;
-      filters |= choice.inverse_temperature != 0 && (choice.top_p < 1 || choice.top_k > 0);
-    }
-    const auto num_blocks =
-        static_cast<unsigned>(std::clamp(kBlocksWanted / some.num_rows, int64_t{1}, int64_t{kMostBlocks}));
-    const dim3 grid(num_blocks, static_cast<unsigned>(some.num_rows));
-    launch(find_largest, grid, dim3(kThreads), 0, stream, some, states);
-    launch(add_to_bins, grid, dim3(kThreads), 0, stream, some, states);
-    if (filters) launch(list_candidates, grid, dim3(kThreads), 0, stream, some, states);
-    if (draws)
-      launch(draw_tokens, dim3(1, grid.y), dim3(kThreads), 0, stream, some, states, static_cast<int>(num_blocks));
+    Work work;
+    work.args = args;
+    work.args.in += first * args.size;
+    work.args.num_rows = std::min(most, args.num_rows - first);
+    work.args.choices = args.choices + first;
+    work.args.tokens += first;
+    const int64_t rows = work.args.num_rows;
+    const int64_t counter_bytes = kUnit + rows * int64_t{sizeof(Counters)};
+    auto* at = static_cast<char*>(scratch);
+    check_cuda(cudaMemsetAsync(at, 0, static_cast<size_t>(counter_bytes), stream), "cudaMemsetAsync");
+    work.next_turn = reinterpret_cast<uint32_t*>(at);
+    work.counters = reinterpret_cast<Counters*>(at + kUnit);
+    at += ceil_div(counter_bytes, kUnit) * kUnit;
+    work.states = reinterpret_cast<RowState*>(at);
+    work.counts = reinterpret_cast<uint16_t*>(work.states + rows);
+    work.num_pieces = static_cast<int>(pieces);
+    // Half as many turns again as are under way at once: then a row is looked at when its second turn comes.
+    work.rows_ahead = static_cast<uint32_t>(std::min<int64_t>(rows, ceil_div(blocks + blocks / 2, pieces)));
+    const auto grid = static_cast<unsigned>(std::min(blocks, 2 * rows * pieces));
+    launch(choose, dim3(grid), dim3(kThreads), 0, stream, work);
   }
 }
 

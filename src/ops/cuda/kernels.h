@@ -46,7 +46,7 @@ void rope(const RopeArgs& args, cudaStream_t stream);
 void scale(const ScaleArgs& args, cudaStream_t stream);
 void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
 
-// choose_tokens.cu; scratch: some 30 KiB a row that are at work together. REQUIRES: room for one.
+// choose_tokens.cu; scratch: some 60 KiB a row that are at work together, up to 300 of few. REQUIRES: room for one.
 void choose_tokens(const ChooseTokensArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 // edit_logits.cu. any_mask, any_edit: whether any row has one.
 void edit_logits(const EditLogitsArgs& args, bool any_mask, bool any_edit, cudaStream_t stream);
