@@ -141,7 +141,7 @@ class DecodedTiles : public ::testing::TestWithParam<DType> {
 TEST_P(DecodedTiles, MultiplyOverShapes) {
   const std::vector<int64_t> widths = block() == 1    ? std::vector<int64_t>{1, 33, 577}
                                       : block() == 32 ? std::vector<int64_t>{32, 96, 576}
-                                                      : std::vector<int64_t>{256, 768};
+                                                      : std::vector<int64_t>{block(), 3 * block()};
   int turn = 0;
   for (const int64_t columns : widths) {
     for (const int64_t num_rows : {1, 9, 16, 17, 40, 70}) {
@@ -247,7 +247,10 @@ TEST_P(DecodedTiles, ReadAndWriteRowsOf16Bits) {
 INSTANTIATE_TEST_SUITE_P(Formats, DecodedTiles,
                          ::testing::Values(DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E4M3_128, DType::kQ4_0,
                                            DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K,
-                                           DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4),
+                                           DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4, DType::kNVFP4,
+                                           DType::kU4_32, DType::kU4_64, DType::kU4_128, DType::kU4_32_F32,
+                                           DType::kI8_32, DType::kI8_128, DType::kI8_32_Z, DType::kNF4, DType::kFP4,
+                                           DType::kU4_64_HZ, DType::kU4_32_FZ, DType::kI8_64_HZ),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 TEST(HasDecodedTiles, NotForFloatsAndFormatsThatAreDecodedWhole) {

@@ -22,9 +22,12 @@ using testing::OnCard;
 constexpr float kUntouched = 12345.0f;
 
 std::vector<DType> formats() {
-  return {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3, DType::kF8E4M3_128, DType::kQ4_0,
-          DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,       DType::kQ3_K,
-          DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,     DType::kMXFP4};
+  return {DType::kF32,     DType::kF16,     DType::kBF16,  DType::kF8E4M3, DType::kF8E4M3_128, DType::kQ4_0,
+          DType::kQ4_1,    DType::kQ5_0,    DType::kQ5_1,  DType::kQ8_0,   DType::kQ2_K,       DType::kQ3_K,
+          DType::kQ4_K,    DType::kQ5_K,    DType::kQ6_K,  DType::kIQ4_NL, DType::kIQ4_XS,     DType::kMXFP4,
+          DType::kNVFP4,   DType::kU4_32,   DType::kU4_64, DType::kU4_128, DType::kU4_32_F32,  DType::kI8_32,
+          DType::kI8_128,  DType::kI8_32_Z, DType::kNF4,   DType::kFP4,    DType::kU4_64_HZ,   DType::kU4_32_FZ,
+          DType::kI8_64_HZ};
 }
 
 // Rows one after the other as pack() is given them.
@@ -68,7 +71,9 @@ class StoredTest : public ::testing::TestWithParam<DType> {
   // Less than a step of a warp, and more; whole blocks, and what is no multiple of anything.
   std::vector<int64_t> widths() const {
     if (block() == 1) return {1, 7, 33, 255, 577, 1537};
-    return block() == 32 ? std::vector<int64_t>{32, 96, 576, 1056, 2080} : std::vector<int64_t>{256, 768, 2304};
+    if (block() == 32) return {32, 96, 576, 1056, 2080};
+    if (block() == 256) return {256, 768, 2304};
+    return {block(), 3 * block(), 9 * block(), 17 * block()};
   }
   std::vector<float> product(const CardWeight& weight, const std::vector<float>& x, int64_t num_rows,
                              const std::vector<float>& bias, int64_t x_gap = 0) const {

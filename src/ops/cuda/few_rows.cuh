@@ -15,10 +15,10 @@
 #pragma once
 
 #include "ops/cuda/activation.cuh"
+#include "ops/cuda/coded_slices.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/few_rows.h"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/weight_slices.cuh"
 
 namespace quire::ops::cuda {
 
@@ -142,7 +142,12 @@ __device__ void multiply_step(const FewRowsArgs& args, const typename Slice<kTyp
         if constexpr (Lanes::kGroups == 0) {
           sum = products[n][m];
         } else {
-          const float product = Lanes::kOffset == 0 ? products[n][m] : fmaf(-Lanes::kOffset, x_sum, products[n][m]);
+          float product = products[n][m];
+          if constexpr (requires { codes[n].zero(group); }) {
+            product = fmaf(-(Lanes::kOffset + codes[n].zero(group)), x_sum, product);
+          } else if constexpr (Lanes::kOffset != 0) {
+            product = fmaf(-Lanes::kOffset, x_sum, product);
+          }
           sum = fmaf(codes[n].scale(group), product * Lanes::kUnit, sum);
           if constexpr (Lanes::kHasMinimum) sum = fmaf(codes[n].minimum(group), x_sum, sum);
         }

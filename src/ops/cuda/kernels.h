@@ -74,7 +74,7 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
 // --- stored_rows.cu, few_rows.cu
 
 // Formats that kernels read as they are stored: F32, F16, BF16, F8_E4M3 and F8_E4M3_128 rows with their floats behind
-// each, and the blocks of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4.
+// each, and the blocks of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4 and coded weights.
 bool has_decoder(DType dtype);
 
 void embed(const EmbeddingArgs& args, cudaStream_t stream);  // REQUIRES: has_decoder(args.table.dtype)

@@ -7,8 +7,8 @@
 // which a subtraction makes exact; scale and minimum, rounded to halves, then take one fused step for two codes.
 #pragma once
 
+#include "ops/cuda/coded_slices.cuh"
 #include "ops/cuda/tensor_cores.cuh"
-#include "ops/cuda/weight_slices.cuh"
 
 namespace quire::ops::cuda {
 
@@ -60,7 +60,9 @@ struct SliceFactors {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         scale[g] = codes.scale(g) * Lanes::kUnit;
-        minimum[g] = -Lanes::kOffset * scale[g];
+        float offset = Lanes::kOffset;
+        if constexpr (requires { codes.zero(g); }) offset += codes.zero(g);
+        minimum[g] = -offset * scale[g];
         if constexpr (Lanes::kHasMinimum) minimum[g] += codes.minimum(g);
       }
     }
@@ -194,6 +196,50 @@ struct SliceFactors<DType::kQ4_K> : NibbleFactors<DType::kQ4_K, 0> {
   static __device__ __half2 halves_of_bytes(uint32_t bytes) {
     return __hadd2(as_halves(__byte_perm(bytes, 0x64646464u, 0x4140)), twice(-1024.0f));
   }
+};
+
+// Codes less a whole z, which is exact; then one product.
+template <DType kType>
+struct ZeroedNibbleFactors {
+  using Lanes = Slice<kType>;
+  using Of = __half;
+  static constexpr bool kEvenFirst = true;
+  uint32_t words[4];
+  __half2 scale;
+  __half2 less[2];  // of codes above 1024, and of 64
+
+  ZeroedNibbleFactors() = default;
+  __device__ ZeroedNibbleFactors(const typename Lanes::Raw& raw, int slice, int columns) {
+    const typename Lanes::Codes codes(raw, slice, columns);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = codes.words[i];
+    scale = twice(codes.d);
+    less[0] = twice(-1024 - codes.z);
+    less[1] = twice(-64 - codes.z);
+  }
+  __device__ void quad(int j, unsigned& first, unsigned& second) const {
+    first = values(words[j % 4], j);
+    second = values(words[j % 4] >> 8, j);
+  }
+
+ private:
+  __device__ unsigned values(uint32_t word, int j) const {
+    if (j < 4) return as_bits(__hmul2(__hadd2(as_halves(and_or(word, 0x000f000fu, 0x64006400u)), less[0]), scale));
+    const __half2 sixteens = as_halves(and_or(word, 0x00f000f0u, 0x64006400u));  // 1024 + 16 code
+    return as_bits(__hmul2(__hfma2(sixteens, twice(0.0625f), less[1]), scale));
+  }
+};
+template <>
+struct SliceFactors<DType::kU4_32> : ZeroedNibbleFactors<DType::kU4_32> {
+  using ZeroedNibbleFactors::ZeroedNibbleFactors;
+};
+template <>
+struct SliceFactors<DType::kU4_64> : ZeroedNibbleFactors<DType::kU4_64> {
+  using ZeroedNibbleFactors::ZeroedNibbleFactors;
+};
+template <>
+struct SliceFactors<DType::kU4_128> : ZeroedNibbleFactors<DType::kU4_128> {
+  using ZeroedNibbleFactors::ZeroedNibbleFactors;
 };
 
 // Codes of a byte with a sign.

@@ -247,6 +247,87 @@ struct BlockDecoder<DType::kMXFP4> {
   }
 };
 
+// A scale of NVFP4: F8_E4M3 without a sign, of which 0x7f is 0 and all others are numbers.
+__device__ inline float unsigned_float8(uint32_t byte) {
+  const uint32_t e = byte & 0x7f;
+  if (byte == 0x7f) return 0;
+  return e >= 8 ? __uint_as_float((e + (120u << 3)) << 20) : static_cast<float>(e) * 0x1p-9f;
+}
+
+template <>
+struct BlockDecoder<DType::kNVFP4> {
+  static __device__ void decode(const uint8_t* block, int i, float (&out)[8]) {
+    constexpr Levels kLevels = levels_of(kMxfp4Levels);
+    const float scale = unsigned_float8(block[i / 16]) / 2;
+    const uint8_t* codes = block + 4 + i / 16 * 8;
+    for (int j = 0; j < 8; ++j)
+      out[j] = scale * static_cast<float>(level(kLevels.words, (codes[j] >> (i % 16 / 8 * 4)) & 0x0fu));
+  }
+};
+
+// --- coded weights
+
+struct FloatLevels {
+  float of[16];
+};
+constexpr FloatLevels float_levels_of(const float (&table)[16]) {
+  FloatLevels levels = {};
+  for (int i = 0; i < 16; ++i) levels.of[i] = table[i];
+  return levels;
+}
+static __device__ const FloatLevels kNf4OnCard = float_levels_of(kNf4Levels);
+static __device__ const FloatLevels kFp4OnCard = float_levels_of(kFp4Levels);
+
+// From a line of the first cache: as many lanes at once as a shuffle, and none needs to wait for another.
+template <DType kType>
+__device__ float float_level(uint32_t code) {
+  static_assert(kType == DType::kNF4 || kType == DType::kFP4);
+  return (kType == DType::kNF4 ? kNf4OnCard : kFp4OnCard).of[code];
+}
+
+// Blocks begin at any byte.
+template <DType kType>
+struct CodedDecoder {
+  static constexpr CodedBlock kLayout = coded_block(kType);
+
+  static __device__ uint32_t two_bytes(const uint8_t* at) { return at[0] | uint32_t{at[1]} << 8; }
+  static __device__ void decode(const uint8_t* block, int i, float (&out)[8]) {
+    const float d = kLayout.head_bytes == 2 ? half_value(two_bytes(block)) : load_float(block);
+    const uint8_t* zero = block + kLayout.head_bytes;
+    const uint8_t* codes = zero + kLayout.zero_bytes + (kLayout.bits == 8 ? i : i / 32 * 16);
+    float fraction = 0;
+    if (kLayout.fractions) fraction = kLayout.zero_bytes == 2 ? half_value(two_bytes(zero)) : load_float(zero);
+    for (int j = 0; j < 8; ++j) {
+      const int q = kLayout.bits == 8 ? static_cast<int8_t>(codes[j]) : static_cast<int>(nibble(codes, i % 32, j));
+      if constexpr (kType == DType::kNF4 || kType == DType::kFP4) {
+        out[j] = d * float_level<kType>(static_cast<uint32_t>(q));
+      } else if constexpr (kLayout.fractions) {
+        out[j] = d * (static_cast<float>(kLayout.bits == 8 ? q + 128 : q) - fraction);
+      } else if constexpr (kLayout.zero_bytes == 2) {
+        out[j] = d * static_cast<float>(q - static_cast<int16_t>(two_bytes(zero)));
+      } else {
+        out[j] = d * static_cast<float>(kLayout.zero_bytes == 0 ? q : q - *zero);
+      }
+    }
+  }
+};
+#define QUIRE_CODED_DECODER(name) \
+  template <>                     \
+  struct BlockDecoder<DType::name> : CodedDecoder<DType::name> {}
+QUIRE_CODED_DECODER(kU4_32);
+QUIRE_CODED_DECODER(kU4_64);
+QUIRE_CODED_DECODER(kU4_128);
+QUIRE_CODED_DECODER(kU4_32_F32);
+QUIRE_CODED_DECODER(kI8_32);
+QUIRE_CODED_DECODER(kI8_128);
+QUIRE_CODED_DECODER(kI8_32_Z);
+QUIRE_CODED_DECODER(kNF4);
+QUIRE_CODED_DECODER(kFP4);
+QUIRE_CODED_DECODER(kU4_64_HZ);
+QUIRE_CODED_DECODER(kU4_32_FZ);
+QUIRE_CODED_DECODER(kI8_64_HZ);
+#undef QUIRE_CODED_DECODER
+
 // Values [index, index + 8) of the row of `columns` values that begins at `row`; past the row's end zeros. Rows are
 // aligned to what their type holds whole: 2, or 1 where codes are bytes.
 template <DType kType>
@@ -304,6 +385,19 @@ bool with_decoder(DType dtype, const Body& body) {
     QUIRE_DECODER(kIQ4_NL)
     QUIRE_DECODER(kIQ4_XS)
     QUIRE_DECODER(kMXFP4)
+    QUIRE_DECODER(kNVFP4)
+    QUIRE_DECODER(kU4_32)
+    QUIRE_DECODER(kU4_64)
+    QUIRE_DECODER(kU4_128)
+    QUIRE_DECODER(kU4_32_F32)
+    QUIRE_DECODER(kI8_32)
+    QUIRE_DECODER(kI8_128)
+    QUIRE_DECODER(kI8_32_Z)
+    QUIRE_DECODER(kNF4)
+    QUIRE_DECODER(kFP4)
+    QUIRE_DECODER(kU4_64_HZ)
+    QUIRE_DECODER(kU4_32_FZ)
+    QUIRE_DECODER(kI8_64_HZ)
 #undef QUIRE_DECODER
     default:
       return false;

@@ -7,9 +7,10 @@
 //   Codes        out of the pieces, what decoding takes
 //   decode()     four values v of quad j
 //   place_of()   slice and j of quad k / 4 of the row
-// The weight of a code is scale * (v - kOffset) * kUnit + minimum. Codes of few bits become floats without an addition:
-// a byte of 128 + c below the exponent of 1 is the float 1 + c / 128. What is too much, and a minimum, are taken off a
-// group's sum at once, by the sum of its x (few_rows.cuh).
+// The weight of a code is scale * (v - kOffset) * kUnit + minimum; where Codes has a zero(), scale * (v - kOffset -
+// zero) * kUnit. Codes of few bits become floats without an addition: a byte of 128 + c below the exponent of 1 is the
+// float 1 + c / 128. What is too much, and a minimum, are taken off a group's sum at once, by the sum of its x
+// (few_rows.cuh).
 #pragma once
 
 #include <cstdint>
