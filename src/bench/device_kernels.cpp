@@ -272,7 +272,7 @@ Result<std::vector<KernelTime>> measure_device_kernels(const std::vector<Product
                                                        const std::function<void(const std::string&)>& report) {
   QUIRE_ASSIGN_OR_RETURN(NameFilter filter, NameFilter::compile(options.filter));
   DeviceMeasurer measurer(options, sizes, std::move(filter), report);
-  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kQ4_K}) {
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kQ4_K, DType::kU4_128}) {
     for (const auto& [outputs, inputs] : sizes.weights) {
       for (const ProductWay& way : ways) QUIRE_RETURN_IF_ERROR(measure_products(way, dtype, outputs, inputs, measurer));
     }

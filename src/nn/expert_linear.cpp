@@ -250,7 +250,8 @@ void ExpertLinear::pack_run(Loader& loader, int64_t first, std::span<const Parts
     size_t segment = 0;
     const size_t together = apart ? 1 : parts.size();
     for (size_t begin = 0; begin < parts.size(); begin += together) {
-      for (auto& matrix : loader.place(std::span(parts).subspan(begin, together))) {
+      for (auto& matrix :
+           loader.place(std::span(parts).subspan(begin, together), WeightRole::kProjection, /*in_group=*/true)) {
         if (run.segments.size() == segment) run.segments.emplace_back();
         run.segments[segment++].push_back(matrix.get());
         matrices_.push_back(std::move(matrix));

@@ -43,7 +43,8 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
 
 void LatentAttention::pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out) {
   if (!matrix.ok()) return loader.fail(matrix.status());
-  for (auto& packed : loader.place({&*matrix, 1})) out.owned.push_back(std::move(packed));
+  for (auto& packed : loader.place({&*matrix, 1}, WeightRole::kProjection, /*in_group=*/true))
+    out.owned.push_back(std::move(packed));
 }
 
 void LatentAttention::finish_heads(Loader& loader, Matrices& heads) const {

@@ -183,19 +183,23 @@ Loader::Segments Loader::matrix(std::span<const WeightSpec> parts, WeightRole ro
   return place(weights, role);
 }
 
-std::vector<StoredWeight> Loader::as_held(std::span<const StoredWeight> parts) const {
+std::vector<StoredWeight> Loader::as_held(std::span<const StoredWeight> parts, bool in_group) const {
   std::vector<StoredWeight> held(parts.begin(), parts.end());
   for (StoredWeight& part : held) {
-    if (backend_.forms_inputs() || part.input.is_plain()) continue;
-    if (part.input.order != nullptr || part.input.factor != 1) part = part.scaled();
-    part.input = {};
+    if (part.input.is_plain()) continue;
+    ops::InputForm heeded = backend_.heeded(part.input, in_group);
+    if (heeded.order != part.input.order || heeded.factor != part.input.factor) {
+      part = part.scaled();
+      heeded = {};
+    }
+    part.input = std::move(heeded);
   }
   return held;
 }
 
-Loader::Segments Loader::place(std::span<const StoredWeight> given, WeightRole role) {
+Loader::Segments Loader::place(std::span<const StoredWeight> given, WeightRole role, bool in_group) {
   if (!holds_) return {};
-  const std::vector<StoredWeight> held = as_held(given);
+  const std::vector<StoredWeight> held = as_held(given, in_group);
   const std::span<const StoredWeight> parts = held;
   Segments segments;
   const bool may_be_table = parts.size() == 1 && backend_.tables_are_weights() && parts[0].is_tensor();
@@ -244,7 +248,8 @@ void Loader::note_widened(std::span<const StoredWeight> parts, DType form, int64
 Result<std::unique_ptr<ops::PackedMatrix>> Loader::place_segment(std::span<const StoredWeight> parts, HeldForm form) {
   QUIRE_ASSIGN_OR_RETURN(WeightPlacer::Placed placed, placer_->matrix(parts, form));
   bytes_ += placed.bytes;
-  if (placed.matrix != nullptr) placed.matrix->set_input(parts[0].input);
+  if (placed.matrix != nullptr && !parts[0].input.is_plain())
+    QUIRE_RETURN_IF_ERROR(backend_.set_input(*placed.matrix, parts[0].input));
   if (!form.rounded) {
     note_widened(parts, form.dtype, placed.bytes);
     for (const StoredWeight& part : parts) note_converted(part, form.dtype);

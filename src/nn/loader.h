@@ -83,9 +83,9 @@ class Loader {
   StoredWeight weight(const WeightSpec& spec);
   // Places a product out of parts that lie above each other, all with the same columns. Parts that are held in
   // different forms become segments of their own. No matrices when planning, or after a failure. Every weight of a
-  // product passes here, so that what became of them is reported here.
+  // product passes here, so that what became of them is reported here. in_group: they are for a Backend::group().
   using Segments = std::vector<std::unique_ptr<ops::PackedMatrix>>;
-  Segments place(std::span<const StoredWeight> parts, WeightRole role = WeightRole::kProjection);
+  Segments place(std::span<const StoredWeight> parts, WeightRole role = WeightRole::kProjection, bool in_group = false);
   // Both; nothing where a part is missing.
   Segments matrix(std::span<const WeightSpec> parts, WeightRole role = WeightRole::kProjection);
   // A small weight as floats on the host; empty when planning.
@@ -125,7 +125,7 @@ class Loader {
  private:
   Status check_quantizable() const;
   // As the backend can hold them: one that forms no inputs is given numbers in the place of reordered columns.
-  std::vector<StoredWeight> as_held(std::span<const StoredWeight> parts) const;
+  std::vector<StoredWeight> as_held(std::span<const StoredWeight> parts, bool in_group) const;
   HeldForm held_form(const StoredWeight& weight, WeightRole role) const;
   // Parts that are held alike; nullptr when planning.
   Result<std::unique_ptr<ops::PackedMatrix>> place_segment(std::span<const StoredWeight> parts, HeldForm form);

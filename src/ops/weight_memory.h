@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -31,8 +32,14 @@ class WeightMemory {
   // The same of parts of F32, F16 and BF16 (each of its own), rounded to `dtype` as ops/quantise.h says. No row is kept
   // as floats for longer than it takes to round it. Errors: as pack().
   virtual Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) = 0;
-  // Whether its products heed PackedMatrix::input().
-  virtual bool forms_inputs() const { return false; }
+  // What products with a weight of this PackedMatrix::input() heed of it, by itself or in a group. An order and a
+  // factor that are not heeded must be in the weight's numbers.
+  virtual InputForm heeded(const InputForm& /*form*/, bool /*in_group*/) const { return {}; }
+  // matrix.input() becomes `form`, which is heeded. Errors: resource_exhausted.
+  virtual Status set_input(PackedMatrix& matrix, InputForm form) {
+    matrix.set_input(std::move(form));
+    return {};
+  }
   // For products that take these weights together.
   virtual std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) {
     return std::make_unique<PackedGroup>(std::move(matrices));

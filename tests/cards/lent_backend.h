@@ -79,7 +79,12 @@ class LentBackend final : public ForwardsAllOps {
   Result<std::unique_ptr<ops::PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
     return real_.quantise(parts, dtype);
   }
-  bool forms_inputs() const override { return real_.forms_inputs(); }
+  ops::InputForm heeded(const ops::InputForm& form, bool in_group) const override {
+    return real_.heeded(form, in_group);
+  }
+  Status set_input(ops::PackedMatrix& matrix, ops::InputForm form) override {
+    return real_.set_input(matrix, std::move(form));
+  }
   std::unique_ptr<ops::PackedGroup> group(std::vector<const ops::PackedMatrix*> matrices) override {
     return real_.group(std::move(matrices));
   }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "tests/cards/card.h"
 #include "tests/runner/dry_backend.h"
 #include "tests/runner/tiny_model.h"
 
@@ -61,6 +62,7 @@ TEST_P(CodedModels, PromptLogprobsAgreeWithTheReference) {
 }
 
 TEST_P(CodedModels, GreedyTokensAreTheReferences) {
+  if (cards::is_card(std::get<1>(GetParam()))) GTEST_SKIP() << "logits of whole prompts are compared";
   for (const GoldenCase& one : cases_) {
     std::vector<TokenId> tokens = one.prompt;
     for (size_t i = 0; i < one.greedy.size(); ++i) {
@@ -73,6 +75,8 @@ TEST_P(CodedModels, GreedyTokensAreTheReferences) {
 }
 
 TEST_P(CodedModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
+  if (cards::is_card(std::get<1>(GetParam())))
+    GTEST_SKIP() << "a card's products of few and of many rows differ in their order of sums";
   for (const GoldenCase& one : cases_) {
     const auto whole = model_->logits(one.prompt, 2048);
     for (const int32_t chunk : {1, 3, 17}) EXPECT_EQ(model_->logits(one.prompt, chunk), whole) << "chunks of " << chunk;
@@ -114,7 +118,19 @@ INSTANTIATE_TEST_SUITE_P(Hqq, CodedModels,
                                           kBackends),
                          kNameOf);
 
-// As a card's is.
+// Of what rounds its inputs a card has the weights, and numbers as they come; many rows of experts are in 16 bits
+// there.
+INSTANTIATE_TEST_SUITE_P(
+    OnACard, CodedModels,
+    testing::Combine(testing::Values("llama_awq_g32", "llama_awq_channel", "llama_gptq_2bit_g32_asym",
+                                     "llama_gptq_4bit_asym_v2", "llama_gptq_4bit_g32_act_order",
+                                     "qwen2_gptq_4bit_g32_act_order", "llama_gptq_8bit_channel",
+                                     "llama_ct_w4a16_g32_asym", "llama_ct_w8a16_channel", "llama_bnb_nf4_double",
+                                     "llama_bnb_fp4", "llama_hqq_4bit_g64", "llama_hqq_8bit_g64",
+                                     "llama_hqq_3bit_g64_bf16", "llama_hqq_4bit_axis0", "qwen2_hqq_4bit_g64_f32"),
+                     testing::Values("cuda")),
+    kNameOf);
+
 TEST(CodedWeights, ABackendThatHeedsNoOrderOfInputsIsGivenNumbers) {
   auto real = ops::make_reference_backend();
   DryBackend dry(*real);

@@ -63,7 +63,7 @@ class CpuBackend final : public Backend {
     QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::quantise(parts, dtype, kernels_, weights_, pool_));
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
-  bool forms_inputs() const override { return true; }
+  InputForm heeded(const InputForm& form, bool /*in_group*/) const override { return form; }
   bool round_bfloat16_inputs() override {
     if (activation_dtype_ == ActivationDType::kAuto && kernels_.native_bfloat16) {
       activation_dtype_ = ActivationDType::kBFloat16;

@@ -167,6 +167,13 @@ class CudaBackend final : public Backend {
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
+  InputForm heeded(const InputForm& form, bool in_group) const override {
+    if (in_group && form.order != nullptr) return {};
+    return {.order = form.order, .factor = form.factor};
+  }
+  Status set_input(PackedMatrix& matrix, InputForm form) override {
+    return static_cast<CudaMatrix&>(matrix).set_input_of_card(std::move(form), allocator_, *uploader_);
+  }
   std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) override {
     return std::make_unique<CudaGroup>(std::move(matrices), allocator_, *uploader_);
   }
@@ -406,7 +413,7 @@ class CudaBackend final : public Backend {
                                .x = args.x,
                                .x_stride = args.x_stride,
                                .x_group_stride = args.x_group_stride,
-                               .bias = args.bias,
+                               .bias = group.factors() == nullptr ? args.bias : nullptr,
                                .bias_stride = args.bias_stride,
                                .out = args.out,
                                .out_stride = args.out_stride,
@@ -422,6 +429,7 @@ class CudaBackend final : public Backend {
     } else {
       multiply_grouped_rows(work, stream_);
     }
+    if (group.factors() != nullptr) multiply_groups(work, group.factors(), args.bias, stream_);
     finish();
   }
   void run(const AdaptedLinearArgs& args) override { run_in_steps(args); }

@@ -263,6 +263,28 @@ __global__ void convert_rows_kernel(Rows in, int64_t in_stride, int64_t num_rows
   });
 }
 
+__global__ void form_rows_kernel(const float* in, int64_t in_stride, int64_t num_rows, int64_t columns,
+                                 const int32_t* order, float factor, float* out) {
+  begin_kernel();
+  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) {
+    out[row * columns + i] = in[row * in_stride + (order == nullptr ? i : order[i])] * factor;
+  });
+}
+
+// grid: columns, groups
+__global__ void multiply_groups_kernel(GroupedRowsWork work, const float* factors, const float* bias) {
+  begin_kernel();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t group = blockIdx.y;
+  if (i >= work.shape.rows) return;
+  const int64_t each = work.num_rows / work.num_groups;
+  const int64_t first = work.offsets != nullptr ? work.offsets[group] : group * each;
+  const int64_t end = work.offsets != nullptr ? work.offsets[group + 1] : first + each;
+  const float added = bias == nullptr ? 0 : bias[group * work.bias_stride + i];
+  float* out = work.out + (work.out_group_stride == 0 ? first * work.out_stride : group * work.out_group_stride) + i;
+  for (int64_t row = first; row < end; ++row, out += work.out_stride) *out = fmaf(*out, factors[group], added);
+}
+
 }  // namespace
 
 void activate(const ActivationArgs& args, cudaStream_t stream) {
@@ -369,6 +391,19 @@ void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t c
   if (num_rows == 0 || columns == 0) return;
   launch(convert_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, in, in_stride, num_rows, columns, out,
          out_stride);
+}
+
+void form_rows(const float* in, int64_t in_stride, int64_t num_rows, int64_t columns, const int32_t* order,
+               float factor, float* out, cudaStream_t stream) {
+  if (num_rows == 0 || columns == 0) return;
+  launch(form_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, in, in_stride, num_rows, columns, order,
+         factor, out);
+}
+
+void multiply_groups(const GroupedRowsWork& work, const float* factors, const float* bias, cudaStream_t stream) {
+  if (work.num_rows == 0 || work.num_groups == 0 || work.shape.rows == 0) return;
+  const dim3 grid(ceil_div(work.shape.rows, kThreads), static_cast<unsigned>(work.num_groups));
+  launch(multiply_groups_kernel, grid, kThreads, 0, stream, work, factors, bias);
 }
 
 }  // namespace quire::ops::cuda

@@ -151,6 +151,9 @@ struct GroupedRowsWork {
 };
 void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 
+// elementwise.cu: out of each group times its factor [num_groups], and its bias or nullptr added.
+void multiply_groups(const GroupedRowsWork& work, const float* factors, const float* bias, cudaStream_t stream);
+
 // The same with tensor cores, of weights of 16 bits that are read once for every 32 rows of a group: x is rounded as
 // the weight is. REQUIRES: has_grouped_halves(): format, columns, addresses.
 bool has_grouped_halves(const GroupedRowsWork& work);
@@ -189,6 +192,9 @@ void round_rows(const float* x, const RowPlaces& places, int64_t num_rows, int64
 // Rows of one dtype to another's, rounded to nearest.
 void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t columns, const OutRows& out,
                   int64_t out_stride, cudaStream_t stream);
+// out[row][i] = in[row][order[i]] * factor, dense; order nullptr: in[row][i].
+void form_rows(const float* in, int64_t in_stride, int64_t num_rows, int64_t columns, const int32_t* order,
+               float factor, float* out, cudaStream_t stream);
 // x to F16, whatever the numbers: each row is divided by a power of two where it would not have room. Those are
 // factors [num_rows], 1 of most rows.
 void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,

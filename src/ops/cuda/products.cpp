@@ -72,6 +72,7 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
 }
 
 DType Products::input_dtype(const CudaMatrix& matrix, int64_t num_rows) const {
+  if (!matrix.input().is_plain()) return DType::kF32;
   const Way way = way_of(matrix, num_rows);
   // Where the library has refused a product of 8 bits, the next best takes floats. Codes of long rows, and those with
   // scales of blocks, come from 16 bits, half the bytes on the way there.
@@ -82,11 +83,36 @@ DType Products::input_dtype(const CudaMatrix& matrix, int64_t num_rows) const {
 }
 
 bool Products::takes_few_rows(const CudaMatrix& matrix, int64_t num_rows) const {
-  return way_of(matrix, num_rows) == Way::kFew;
+  return matrix.input().is_plain() && way_of(matrix, num_rows) == Way::kFew;
 }
 
+// Rows as a weight's input() wants them lie in the last quarter of the scratch: as many at once as there is room for.
 void Products::multiply(const LinearArgs& args) {
   const auto& matrix = static_cast<const CudaMatrix&>(*args.weight);
+  if (matrix.input().is_plain()) return multiply_plain(args, matrix);
+  const int64_t columns = matrix.columns();
+  const int64_t whole = scratch_bytes_;
+  constexpr int64_t kAlign = 256;
+  scratch_bytes_ = whole * 3 / 4 / kAlign * kAlign;
+  half_of_scratch_ = scratch_bytes_ / 2 / kAlign * kAlign;
+  auto* formed = reinterpret_cast<float*>(scratch_.as<uint8_t>() + scratch_bytes_);
+  const int64_t most = (whole - scratch_bytes_) / row_bytes(DType::kF32, columns);
+  QUIRE_CHECK(most > 0);
+  for (int64_t row = 0; row < args.num_rows; row += most) {
+    LinearArgs some = args;
+    some.num_rows = std::min(most, args.num_rows - row);
+    form_rows(args.x.floats() + row * args.x_stride, args.x_stride, some.num_rows, columns, matrix.order(),
+              matrix.input().factor, formed, stream_);
+    some.x = formed;
+    some.x_stride = columns;
+    some.out = args.out.from(row * args.out_stride);
+    multiply_plain(some, matrix);
+  }
+  scratch_bytes_ = whole;
+  half_of_scratch_ = whole / 2;
+}
+
+void Products::multiply_plain(const LinearArgs& args, const CudaMatrix& matrix) {
   const Way way = way_of(matrix, args.num_rows);
   if (way == Way::kFew) return multiply_ourselves(args, matrix.stored());
   if (way == Way::kDecoded) return multiply_by_tiles(args, matrix.stored());

@@ -49,6 +49,7 @@ class Products {
     kExpanded,  //   the weight expanded to F16 or floats
   };
   Way way_of(const CudaMatrix& matrix, int64_t num_rows) const;
+  void multiply_plain(const LinearArgs& args, const CudaMatrix& matrix);
   // Errors: unavailable where the library refuses; `out` may be written in part.
   Status multiply_as(Way way, const LinearArgs& args, const CudaMatrix& matrix);
   Status multiply_by_library(const LinearArgs& args, MatrixProduct product, int64_t first, int64_t count);
@@ -73,8 +74,8 @@ class Products {
   const bool rounds_activations_;
   const ProductKernels kernels_;
   Buffer& scratch_;
-  const int64_t scratch_bytes_;
-  const int64_t half_of_scratch_;
+  int64_t scratch_bytes_;
+  int64_t half_of_scratch_;
   Buffer& library_workspace_;
   cudaStream_t stream_;
   std::set<std::tuple<DType, int64_t, int64_t>> told_;  // of weights: dtype, rows, columns

@@ -156,12 +156,32 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorV
   return matrix;
 }
 
+Status CudaMatrix::set_input_of_card(InputForm form, Allocator& allocator, Uploader& uploader) {
+  QUIRE_CHECK(form.rounding == RowRounding::kNone);
+  if (form.order != nullptr) {
+    QUIRE_CHECK(std::ssize(*form.order) == stored_.columns);
+    order_ = Buffer(allocator, form.order->size() * sizeof(int32_t));
+    if (order_.data() == nullptr)
+      return resource_exhausted("no memory on the card for the order of a weight's {} inputs", form.order->size());
+    uploader.upload(order_.data(), form.order->data(), order_.bytes());
+  }
+  set_input(std::move(form));
+  return {};
+}
+
 CudaGroup::CudaGroup(std::vector<const PackedMatrix*> matrices, Allocator& allocator, Uploader& uploader)
     : PackedGroup(std::move(matrices)), addresses_(allocator, static_cast<size_t>(size()) * sizeof(const uint8_t*)) {
   QUIRE_CHECK_MSG(addresses_.data() != nullptr, "no memory on the card for the addresses of a group of weights");
   std::vector<const uint8_t*> addresses;
   for (int32_t i = 0; i < size(); ++i) addresses.push_back(static_cast<const CudaMatrix&>((*this)[i]).stored().data);
   uploader.upload(addresses_.data(), addresses.data(), addresses_.bytes());
+
+  std::vector<float> factors;
+  for (int32_t i = 0; i < size(); ++i) factors.push_back((*this)[i].input().factor);
+  if (std::ranges::all_of(factors, [](float factor) { return factor == 1; })) return;
+  factors_ = Buffer(allocator, factors.size() * sizeof(float));
+  QUIRE_CHECK_MSG(factors_.data() != nullptr, "no memory on the card for the factors of a group of weights");
+  uploader.upload(factors_.data(), factors.data(), factors_.bytes());
 }
 
 }  // namespace quire::ops::cuda

@@ -44,6 +44,9 @@ class CudaMatrix final : public PackedMatrix {
   // 128 have different ones.
   const float* library_scales() const { return rows_agree_ ? scales_.as<const float>() : nullptr; }
   std::shared_ptr<const Buffer> memory() const { return memory_; }
+  // input() becomes an order of x, or none, and a factor. Errors: resource_exhausted.
+  Status set_input_of_card(InputForm form, Allocator& allocator, Uploader& uploader);
+  const int32_t* order() const { return order_.as<const int32_t>(); }  // of input(), on the card
 
  private:
   // Room for the parts' rows in `held`, nothing in it.
@@ -59,6 +62,7 @@ class CudaMatrix final : public PackedMatrix {
   std::shared_ptr<const Buffer> table_;  // whose bytes are not counted here
   Buffer scales_;                        // of 8-bit floats: those at the rows' ends again
   bool rows_agree_ = true;
+  Buffer order_;
 };
 
 // The weights' addresses on the card.
@@ -67,9 +71,12 @@ class CudaGroup final : public PackedGroup {
   CudaGroup(std::vector<const PackedMatrix*> matrices, Allocator& allocator, Uploader& uploader);
   const StoredMatrix& shape() const { return static_cast<const CudaMatrix&>((*this)[0]).stored(); }
   const uint8_t* const* weights() const { return addresses_.as<const uint8_t*>(); }
+  // By which each weight's products are multiplied, on the card; nullptr: all by 1.
+  const float* factors() const { return factors_.as<const float>(); }
 
  private:
   Buffer addresses_;
+  Buffer factors_;
 };
 
 }  // namespace quire::ops::cuda

@@ -96,7 +96,7 @@ class ReferenceBackend final : public Backend {
     }
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
-  bool forms_inputs() const override { return true; }
+  InputForm heeded(const InputForm& form, bool /*in_group*/) const override { return form; }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return rows * quantised_row_bytes(dtype, columns);
   }
