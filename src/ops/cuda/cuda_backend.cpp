@@ -172,7 +172,7 @@ class CudaBackend final : public Backend {
     return {.order = form.order, .factor = form.factor};
   }
   Status set_input(PackedMatrix& matrix, InputForm form) override {
-    return static_cast<CudaMatrix&>(matrix).set_input_of_card(std::move(form), allocator_, *uploader_);
+    return static_cast<CudaMatrix&>(matrix).hold_input(std::move(form), allocator_, *uploader_);
   }
   std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) override {
     return std::make_unique<CudaGroup>(std::move(matrices), allocator_, *uploader_);

@@ -156,7 +156,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorV
   return matrix;
 }
 
-Status CudaMatrix::set_input_of_card(InputForm form, Allocator& allocator, Uploader& uploader) {
+Status CudaMatrix::hold_input(InputForm form, Allocator& allocator, Uploader& uploader) {
   QUIRE_CHECK(form.rounding == RowRounding::kNone);
   if (form.order != nullptr) {
     QUIRE_CHECK(std::ssize(*form.order) == stored_.columns);

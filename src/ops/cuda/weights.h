@@ -45,7 +45,7 @@ class CudaMatrix final : public PackedMatrix {
   const float* library_scales() const { return rows_agree_ ? scales_.as<const float>() : nullptr; }
   std::shared_ptr<const Buffer> memory() const { return memory_; }
   // input() becomes an order of x, or none, and a factor. Errors: resource_exhausted.
-  Status set_input_of_card(InputForm form, Allocator& allocator, Uploader& uploader);
+  Status hold_input(InputForm form, Allocator& allocator, Uploader& uploader);
   const int32_t* order() const { return order_.as<const int32_t>(); }  // of input(), on the card
 
  private:
