@@ -24,10 +24,9 @@ namespace quire::ops::cuda {
 namespace token_draw {
 namespace {
 
-constexpr int kLookedAt = 32;                            // numbers of a thread at once
-constexpr int64_t kPieceNumbers = kThreads * kLookedAt;  // 33 of an H100's rows at work are 17 MB of its second cache
+constexpr int64_t kPieceNumbers = kThreads * kTogether;  // 33 of an H100's rows at work are 17 MB of its second cache
 constexpr int64_t kLeastNumbers = 2048;                  // of a piece
-constexpr int kBlocksAtOnce = 2;                         // of a processor
+constexpr int kBlocksAtOnce = 4;                         // of a processor
 constexpr float kMostOfTopK = 1024;                      // listed
 constexpr float kBinsOfE = 64;                           // that a number passes while its weight falls to 1 / e
 constexpr float kWeightlessAfter = 28.5f;                // exp(-28.5) * 2^40 rounds to 0
@@ -137,9 +136,10 @@ __device__ inline void sum_counts(Shared& shared, const RowState& state, const u
   uint32_t sums[kBinsOfThread] = {};
 #pragma unroll 4
   for (int piece = 0; piece < num_pieces; ++piece) {
-    const uint2 four = __ldcg(reinterpret_cast<const uint2*>(counts + int64_t{piece} * kBins + first));
+    const uint4 eight = __ldcg(reinterpret_cast<const uint4*>(counts + int64_t{piece} * kBins + first));
     const int32_t top_bin = grid.step_of(__ldcg(&state.bests[piece].value)) / kStepsOfBin;
-    const uint32_t of[kBinsOfThread] = {four.x & 0xffffu, four.x >> 16, four.y & 0xffffu, four.y >> 16};
+    const uint32_t of[kBinsOfThread] = {eight.x & 0xffffu, eight.x >> 16, eight.y & 0xffffu, eight.y >> 16,
+                                        eight.z & 0xffffu, eight.z >> 16, eight.w & 0xffffu, eight.w >> 16};
     for (int k = 0; k < kBinsOfThread; ++k) {
       const auto below = static_cast<int32_t>(static_cast<uint32_t>(top_bin - first - k) % kBins);
       if (best_bin - top_bin + below < kBins) sums[k] += of[k];
@@ -317,7 +317,11 @@ __device__ inline Best best_of_block(Shared& shared, const Row& row, Best best) 
   return best;
 }
 
+// The row's numbers are on their way before it is known what is asked for, here and below.
 __device__ inline void look_at(Shared& shared, const Row& row, const Work& work, const Turn& turn) {
+  const int stretch = turn.piece * kWarps + row.warp;
+  const int32_t end = row.begin_of(stretch + 1);
+  auto batch = row.begin_stretch(stretch);
   const Asks asks = asks_of(row);
   const bool counts = asks == Asks::kTopP || asks == Asks::kTopK;
   const int first_bin = static_cast<int>(threadIdx.x) * kBinsOfThread;
@@ -326,17 +330,15 @@ __device__ inline void look_at(Shared& shared, const Row& row, const Work& work,
   }
   const Grid grid(row.choice);
   const float range = kWeightlessAfter / row.choice.inverse_temperature;
-  const int stretch = turn.piece * kWarps + row.warp;
-  const int32_t end = row.begin_of(stretch + 1);
   Best best = nothing_seen();
-  for (int64_t done = 0; done < row.stretch; done += kWarp * kLookedAt) {  // in most vocabularies once
-    const auto batch = row.load<kLookedAt>(row.begin_of(stretch) + done, end);
+  for (int64_t done = 0; done < row.stretch; done += kWarp * kTogether) {  // in most vocabularies once
+    if (done > 0) batch = row.load<kTogether>(row.begin_of(stretch) + done, end);
     float largest = batch.of[0];
 #pragma unroll
     for (const float value : batch.of) largest = larger_or_nan(largest, value);
     if (!(largest < INFINITY)) best.spoilt = 1;
     if (asks == Asks::kNoDraw) {
-      for (int j = 0; j < kLookedAt; ++j) {
+      for (int j = 0; j < kTogether; ++j) {
         if (batch.of[j] > -INFINITY) best.meet(batch.of[j], batch.index(j));
       }
       continue;
@@ -355,7 +357,8 @@ __device__ inline void look_at(Shared& shared, const Row& row, const Work& work,
     uint32_t of[kBinsOfThread];
     for (int k = 0; k < kBinsOfThread; ++k) of[k] = min(shared.counts[first_bin + k], 0xffffu);
     uint16_t* out = work.counts + (int64_t{turn.row} * work.num_pieces + turn.piece) * kBins;
-    *reinterpret_cast<uint2*>(out + first_bin) = make_uint2(of[0] | of[1] << 16, of[2] | of[3] << 16);
+    *reinterpret_cast<uint4*>(out + first_bin) =
+        make_uint4(of[0] | of[1] << 16, of[2] | of[3] << 16, of[4] | of[5] << 16, of[6] | of[7] << 16);
   }
   if (is_last(shared, work.counters[turn.row].num_looked_at, work.num_pieces)) plan_row(shared, row, work, turn.row);
 }
@@ -385,9 +388,10 @@ __device__ inline void put_on_list(Shared& shared, float value, int32_t index) {
   shared.indices[place] = index;
 }
 
-__device__ inline void list_top_k(Shared& shared, const Row& row, int stretch, const Plan& plan) {
+__device__ inline void list_top_k(Shared& shared, const Row& row, int stretch, const Row::Batch<kTogether>& first,
+                                  const Plan& plan) {
   const Grid grid(row.choice);
-  row.for_stretch(stretch, [&](const auto& batch) {
+  row.for_stretch(stretch, first, [&](const auto& batch) {
     bool any = false;
 #pragma unroll
     for (const float value : batch.of) any |= grid.step_of(value) >= plan.from_step;
@@ -400,11 +404,11 @@ __device__ inline void list_top_k(Shared& shared, const Row& row, int stretch, c
   });
 }
 
-__device__ inline void weigh_stretch(Shared& shared, const Row& row, int stretch, const Plan& plan, RowState& state,
-                                     Counters& counters) {
+__device__ inline void weigh_stretch(Shared& shared, const Row& row, int stretch, const Row::Batch<kTogether>& first,
+                                     const Plan& plan, RowState& state, Counters& counters) {
   Mass above = 0;
   Mass all = 0;
-  row.for_stretch(stretch, [&](const auto& batch) {
+  row.for_stretch(stretch, first, [&](const auto& batch) {
     PartsSum<kTogether> sum;
     PartsSum<kTogether> sum_above;
     uint32_t any = 0;
@@ -481,6 +485,8 @@ __device__ inline void draw(Shared& shared, Row& row, const Work& work, uint32_t
 }
 
 __device__ inline void weigh(Shared& shared, Row& row, const Work& work, const Turn& turn) {
+  const int stretch = turn.piece * kWarps + row.warp;
+  const auto batch = row.begin_stretch(stretch);
   const Asks asks = asks_of(row);
   if (asks == Asks::kNoDraw) return;
   Counters& counters = work.counters[turn.row];
@@ -499,11 +505,10 @@ __device__ inline void weigh(Shared& shared, Row& row, const Work& work, const T
                   __ldcg(&state.plan.from),  __ldcg(&state.plan.from_step), __ldcg(&state.plan.has_all)};
   if (plan.draws == 0) return;
   row.set_best(plan.best);
-  const int stretch = turn.piece * kWarps + row.warp;
   if (asks == Asks::kTopK) {
-    list_top_k(shared, row, stretch, plan);
+    list_top_k(shared, row, stretch, batch, plan);
   } else {
-    weigh_stretch(shared, row, stretch, plan, state, counters);
+    weigh_stretch(shared, row, stretch, batch, plan, state, counters);
   }
   __syncthreads();
   const int32_t num_listed = shared.num_listed;

@@ -12,9 +12,9 @@ namespace quire::ops::cuda::token_draw {
 
 using Mass = unsigned long long;  // as CUDA's atomics name 64 bits
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kTogether = 16;  // numbers of a thread that are loaded together
+constexpr int kTogether = 32;  // numbers of a thread that are loaded together
 constexpr int kBins = 2048;
 constexpr int kBinsOfThread = kBins / kThreads;
 constexpr int kMostPieces = 64;  // of a row
@@ -221,11 +221,20 @@ struct Row {
     }
     return batch;
   }
-  // body(batch) of a lane's numbers of a stretch.
+  // The numbers of a lane that are loaded first of a stretch, most often all; -inf where there is none.
+  __device__ Batch<kTogether> begin_stretch(int number) const {
+    return load<kTogether>(begin_of(number), begin_of(number + 1));
+  }
+  // body(batch) of a lane's numbers of a stretch, of which `batch` are the first.
   template <typename Body>
-  __device__ void for_stretch(int number, const Body& body) const {
+  __device__ void for_stretch(int number, Batch<kTogether> batch, const Body& body) const {
     const int32_t end = begin_of(number + 1);
-    for (int64_t first = begin_of(number); first < end; first += kWarp * kTogether) body(load<kTogether>(first, end));
+    for (int64_t first = begin_of(number);;) {
+      body(batch);
+      first += kWarp * kTogether;
+      if (first >= end) return;
+      batch = load<kTogether>(first, end);
+    }
   }
 };
 
@@ -478,7 +487,7 @@ __device__ inline void weigh_stretches(Shared& shared, const Row& row, const Kep
   for (int s = row.warp; s < row.num_stretches; s += kWarps) {
     Mass mass = 0;
     uint32_t equals = 0;
-    row.for_stretch(s, [&](const auto& batch) {
+    row.for_stretch(s, row.begin_stretch(s), [&](const auto& batch) {
 #pragma unroll
       for (const float value : batch.of) {
         const uint32_t order = order_of(value);
