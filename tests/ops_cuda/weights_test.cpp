@@ -355,7 +355,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, StoredTest, ::testing::ValuesIn(formats()),
 
 TEST(HasDecoderTest, NotForFormatsOfGridsAndNotForIntegers) {
   for (const DType dtype : {DType::kI32, DType::kI8, DType::kU8, DType::kF8E5M2, DType::kIQ2_XXS, DType::kIQ1_M,
-                            DType::kTQ2_0, DType::kNVFP4, DType::kQ8_K}) {
+                            DType::kTQ2_0, DType::kQ8_K}) {
     EXPECT_FALSE(has_decoder(dtype)) << name(dtype);
   }
 }
