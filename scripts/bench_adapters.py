@@ -5,13 +5,14 @@ all three.
 
     scripts/bench_adapters.py [--rounds 5] [--rows NAME ...] [--prompt 32] [--answer 64] [--quire BINARY] [-- flags of serve]
 
-Of answers of 64 tokens to prompts of 32, or other lengths: the base at a server with adapters beside one without, one adapter for all, 32 for 32, names
-by Zipf's law out of 1,000 of which 128 are in memory, and one sequence with and without. Then 32 streams of the base's answers while
-adapters are loaded: how long the longest wait between two tokens is beside the ordinary one. Needs a release build and the default
-model (./quickstart.sh makes both); writes 300 MiB into a folder for temporary files. A round takes some 70 s.
+Of answers of 64 tokens to prompts of 32, or other lengths: the base at a server with adapters beside one without, one adapter for all,
+32 for 32, names by Zipf's law out of 1,000 of which 128 are in memory, and one sequence with and without. Then 32 streams of the base's
+answers while adapters are loaded: how long the longest wait between two tokens is beside the ordinary one. Needs a release build and
+the default model (./quickstart.sh makes both); writes 300 MiB into a folder for temporary files. A round takes one to four minutes.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -49,16 +50,12 @@ def make(folder):
             os.link(file, folder / name / file.name)
 
 
-class Lengths:
-    """Of a prompt and of an answer, in tokens."""
-    prompt, answer = 32, 64
-
-
-def load(quire, server, adapters, requests, at_once, seed):
+def load(quire, lengths, server, adapters, requests, at_once, seed):
     """Tokens a second and the 95th percentile of milliseconds to the first token."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [quire, "bench", "serve", "--port", str(server.port), "--model", "base", "--random-input-len", str(Lengths.prompt),
-                   "--random-output-len", str(Lengths.answer), "--ignore-eos", "--num-prompts", str(requests), "--max-concurrency", str(at_once),
+        command = [quire, "bench", "serve", "--port", str(server.port), "--model", "base", "--random-input-len", str(lengths[0]),
+                   "--random-output-len", str(lengths[1]), "--ignore-eos", "--num-prompts", str(requests), "--max-concurrency",
+                   str(at_once),
                    "--num-runs", "1", "--save-result", "--result-dir", folder, "--seed", str(seed)]
         if adapters:
             command += ["--lora-assignment", "zipf" if adapters is ZIPF else "round-robin", "--lora-modules", *adapters]
@@ -75,8 +72,8 @@ def between(loads):
     return rate / statistics.mean(rates), first / statistics.mean(firsts)
 
 
-def compare(quire, servers, rows, rounds):
-    """Of each row its loads in threes, one three a round. The load after one row is that before the next where they are alike."""
+def compare(run, servers, rows, rounds):
+    """run: load() of a program and lengths. Of each row its loads in threes, one three a round. The load after one row is that before the next where they are alike."""
     results = {name: [] for name in rows}
     for number in range(rounds):
         last = {}
@@ -84,11 +81,11 @@ def compare(quire, servers, rows, rounds):
             _, server, adapters, beside, requests, at_once = ROWS[name]
             base = (beside, requests, at_once)
             if adapters and adapters is not ZIPF and requests > 1:  # in memory again after the thousand
-                load(quire, servers[server], adapters, len(adapters), 32, 2)
+                run(servers[server], adapters, len(adapters), 32, 2)
                 last = {}
-            before = last.get(base) or load(quire, servers[beside], [], requests, at_once, 10 + number)
-            own = load(quire, servers[server], adapters, requests, at_once, 10 + number)
-            after = load(quire, servers[beside], [], requests, at_once, 10 + number)
+            before = last.get(base) or run(servers[beside], [], requests, at_once, 10 + number)
+            own = run(servers[server], adapters, requests, at_once, 10 + number)
+            after = run(servers[beside], [], requests, at_once, 10 + number)
             last = {base: after}
             results[name].append((before, own, after))
         print(f"round {number + 1}: " + ", ".join(f"{name} {between(results[name][-1])[0]:.2f}" for name in rows), flush=True)
@@ -142,11 +139,11 @@ def main():
     parser.add_argument("--quire", default=str(ROOT / "build/release/src/cli/quire"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--prompt", type=int, default=Lengths.prompt, help="tokens of a prompt")
-    parser.add_argument("--answer", type=int, default=Lengths.answer, help="tokens of an answer")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
+    parser.add_argument("--answer", type=int, default=64, help="tokens of an answer")
     parser.add_argument("flags", nargs="*", help="flags of quire serve")
     options = parser.parse_args()
-    Lengths.prompt, Lengths.answer = options.prompt, options.answer
+    run = functools.partial(load, options.quire, (options.prompt, options.answer))
     sys.argv = [sys.argv[0], "--quire", options.quire]
     sys.path.insert(0, str(ROOT / "tests/e2e"))
     import harness
@@ -166,8 +163,8 @@ def main():
             servers = {"plain": plain, "lora": with_adapters}
             print(processor(), flush=True)
             for server in servers.values():
-                load(options.quire, server, [], 32, 32, 1)
-            for name, threes in compare(options.quire, servers, options.rows, options.rounds).items():
+                run(server, [], 32, 32, 1)
+            for name, threes in compare(run, servers, options.rows, options.rounds).items():
                 tell(name, threes)
             usual, longest, beside, loading = gaps(with_adapters, 10)
             print(f"32 streams: {usual:.1f} ms between tokens (median), at most {longest:.1f}, {beside:.1f} while an adapter is loaded "

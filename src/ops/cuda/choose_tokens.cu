@@ -32,8 +32,7 @@ constexpr float kBinsOfE = 64;                           // that a number passes
 constexpr float kWeightlessAfter = 28.5f;                // exp(-28.5) * 2^40 rounds to 0
 static_assert(kWeightlessAfter * kBinsOfE < kBins);
 constexpr int kStepsOfBin = 4;
-constexpr float kFewInBin = 384;      // are listed as a whole
-constexpr float kGridAt = 0x1.8p23f;  // of floats from here on neighbours differ by 1
+constexpr float kFewInBin = 384;  // are listed as a whole
 constexpr int64_t kMostRows = 65535;
 
 enum class Asks : int32_t { kNoDraw, kTemperature, kTopP, kTopK };
@@ -75,6 +74,7 @@ struct Work {
   uint16_t* counts;    // [rows, num_pieces, kBins]; 65,535 is that or more
   int num_pieces;
   uint32_t rows_ahead;  // a row's first turns are so many rows before its second ones
+  uint32_t num_turns;   // where nobody draws rows have first ones alone
 };
 
 struct Turn {
@@ -121,7 +121,7 @@ struct Grid {
 
   __device__ explicit Grid(const TokenChoice& choice)
       : steps_of_unit(choice.inverse_temperature * (kBinsOfE * kStepsOfBin)) {}
-  __device__ int32_t step_of(float value) const { return __float_as_int(fmaf(value, steps_of_unit, kGridAt)); }
+  __device__ int32_t step_of(float value) const { return __float_as_int(fmaf(value, steps_of_unit, Parts::kRounder)); }
   __device__ static uint32_t bin_of(int32_t step) { return static_cast<uint32_t>(step) / kStepsOfBin % kBins; }
 };
 
@@ -172,9 +172,13 @@ struct DescendingBins {
     return in_bin + kStepsOfBin * static_cast<float>(rank_of(k)) - (kStepsOfBin - 1) / 2.0f;
   }
 
-  // Of amounts the sums of all threads' and of those before this one's; `other` becomes its sum of all threads. In all
-  // threads.
-  __device__ void sum(const float (&amounts)[kBinsOfThread], float& other, float& before, float& all) const {
+  // Of all threads' amounts, of those of the threads before this one, and of all threads' `other`. In all threads.
+  struct Sums {
+    float all;
+    float before;
+    float other;
+  };
+  __device__ Sums sum(const float (&amounts)[kBinsOfThread], float other) const {
     float mine = 0;
     for (const float amount : amounts) mine += amount;
     const float of_warp = sum_up_to_lane(mine, row.lane);
@@ -185,9 +189,8 @@ struct DescendingBins {
     }
     __syncthreads();
     const auto of_lane = [&](int which) { return row.lane < kWarps ? shared.sums_of_warps[row.lane][which] : 0; };
-    all = warp_sum(of_lane(0));
-    other = warp_sum(of_lane(1));
-    before = warp_sum(row.lane < row.warp ? of_lane(0) : 0) + of_warp - mine;
+    return {warp_sum(of_lane(0)), warp_sum(row.lane < row.warp ? of_lane(0) : 0) + of_warp - mine,
+            warp_sum(of_lane(1))};
   }
 
   // shared.places[which] becomes where the sum reaches `wanted`, in bins from the best number's on, if anywhere, and
@@ -209,12 +212,9 @@ struct DescendingBins {
 __device__ inline Plan plan_top_k(Shared& shared, const Row& row, const Grid& grid, Plan plan) {
   const DescendingBins bins(shared, row, grid.step_of(plan.best));
   float amounts[kBinsOfThread];
-  float before = 0;
-  float all = 0;
-  float unused = 0;
   for (int k = 0; k < kBinsOfThread; ++k) amounts[k] = bins.count(k);
   if (threadIdx.x == 0) shared.digit = kBins;
-  bins.sum(amounts, unused, before, all);
+  float before = bins.sum(amounts, 0).before;
   const auto wanted = static_cast<float>(row.choice.top_k);
   for (int k = 0; k < kBinsOfThread; ++k) {
     if (before < wanted && before + amounts[k] >= wanted) {
@@ -239,8 +239,6 @@ __device__ inline Plan plan_top_p(Shared& shared, const Row& row, const Grid& gr
   const DescendingBins bins(shared, row, grid.step_of(plan.best));
   float amounts[kBinsOfThread];
   float squares = 0;
-  float before = 0;
-  float all = 0;
   for (int k = 0; k < kBinsOfThread; ++k) {
     float weight = expf(bins.steps_below(k) * (-1 / (kBinsOfE * kStepsOfBin)));
     if (weight < row.choice.min_p) weight = 0;
@@ -251,14 +249,14 @@ __device__ inline Plan plan_top_p(Shared& shared, const Row& row, const Grid& gr
     shared.places[0] = -1;
     shared.places[1] = kBins;
   }
-  bins.sum(amounts, squares, before, all);
+  const DescendingBins::Sums sums = bins.sum(amounts, squares);
   // A number lies anywhere in its bin: what each is off by is its weight times the bin's width by the root of 12.
-  const float error = 3 * sqrtf(squares / 12) / kBinsOfE + 1e-5f * all;
-  bins.find(0, amounts, before, row.choice.top_p * all - error, -1);
-  bins.find(1, amounts, before, row.choice.top_p * all + error, 1);
+  const float error = 3 * sqrtf(sums.other / 12) / kBinsOfE + 1e-5f * sums.all;
+  bins.find(0, amounts, sums.before, row.choice.top_p * sums.all - error, -1);
+  bins.find(1, amounts, sums.before, row.choice.top_p * sums.all + error, 1);
   __syncthreads();
   // Numbers are rounded to steps: a bin begins half a step below its first.
-  const int32_t end_of_best = bins.first_step() + kStepsOfBin - __float_as_int(kGridAt);
+  const int32_t end_of_best = bins.first_step() + kStepsOfBin - static_cast<int32_t>(Parts::kBitsOfRounder);
   const auto value_at = [&](float place) {
     return (static_cast<float>(end_of_best) - 0.5f - kStepsOfBin * place) / grid.steps_of_unit;
   };
@@ -530,13 +528,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) choose(Work work) {
   begin_kernel();
   __shared__ Shared shared;
   const auto num_rows = static_cast<uint32_t>(work.args.num_rows);
-  const uint32_t num_turns = 2 * num_rows * static_cast<uint32_t>(work.num_pieces);
   uint32_t next = threadIdx.x == 0 ? atomicAdd(work.next_turn, 1u) : 0;
   for (;;) {
-    if (threadIdx.x == 0) shared.item = next;
+    if (threadIdx.x == 0) shared.turn = next;
     __syncthreads();
-    const uint32_t number = shared.item;
-    if (number >= num_turns) return;
+    const uint32_t number = shared.turn;
+    if (number >= work.num_turns) return;
     if (threadIdx.x == 0) next = atomicAdd(work.next_turn, 1u);  // is there when this one is done
     const Turn turn = turn_of(number, num_rows, work);
     Row row(work.args, turn.row, work.num_pieces);
@@ -591,9 +588,13 @@ void choose_tokens(const ChooseTokensArgs& args, void* scratch, int64_t scratch_
     work.states = reinterpret_cast<RowState*>(at);
     work.counts = reinterpret_cast<uint16_t*>(work.states + rows);
     work.num_pieces = static_cast<int>(pieces);
+    bool draws = false;
+    for (int64_t i = 0; i < rows; ++i) draws |= work.args.choices.host[i].inverse_temperature != 0;
     // Half as many turns again as are under way at once: then a row is looked at when its second turn comes.
-    work.rows_ahead = static_cast<uint32_t>(std::min<int64_t>(rows, ceil_div(blocks + blocks / 2, pieces)));
-    const auto grid = static_cast<unsigned>(std::min(blocks, 2 * rows * pieces));
+    work.rows_ahead =
+        static_cast<uint32_t>(draws ? std::min<int64_t>(rows, ceil_div(blocks + blocks / 2, pieces)) : rows);
+    work.num_turns = static_cast<uint32_t>((draws ? 2 : 1) * rows * pieces);
+    const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, work.num_turns));
     launch(choose, dim3(grid), dim3(kThreads), 0, stream, work);
   }
 }

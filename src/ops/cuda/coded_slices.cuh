@@ -85,7 +85,7 @@ struct CodedSlice {
     __device__ float scale(int) const {
       return d;
     }
-    __device__ float zero(int) const {
+    __device__ float zero(int) const requires(kLayout.zero_bytes > 0) {
       return z / kUnit;
     }
   };
@@ -93,19 +93,8 @@ struct CodedSlice {
 
 #define QUIRE_CODED_SLICE(name) \
   template <>                   \
-  struct Slice<DType::name> : CodedSlice<DType::name> {}
-QUIRE_CODED_SLICE(kU4_32);
-QUIRE_CODED_SLICE(kU4_64);
-QUIRE_CODED_SLICE(kU4_128);
-QUIRE_CODED_SLICE(kU4_32_F32);
-QUIRE_CODED_SLICE(kI8_32);
-QUIRE_CODED_SLICE(kI8_128);
-QUIRE_CODED_SLICE(kI8_32_Z);
-QUIRE_CODED_SLICE(kNF4);
-QUIRE_CODED_SLICE(kFP4);
-QUIRE_CODED_SLICE(kU4_64_HZ);
-QUIRE_CODED_SLICE(kU4_32_FZ);
-QUIRE_CODED_SLICE(kI8_64_HZ);
+  struct Slice<DType::name> : CodedSlice<DType::name> {};
+QUIRE_CODED_FORMATS(QUIRE_CODED_SLICE)
 #undef QUIRE_CODED_SLICE
 
 // Half a block: two groups of 16 with a scale each. Quads 4 g and 4 g + 1 are the lower halves of a group's bytes, the

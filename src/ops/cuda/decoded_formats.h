@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "ops/cuda/coded_formats.h"
 #include "tensor/dtype.h"
 
 namespace quire::ops::cuda {
@@ -30,18 +31,7 @@ bool with_decoded_format(DType dtype, const Body& body) {
     QUIRE_DECODED(kIQ4_NL)
     QUIRE_DECODED(kMXFP4)
     QUIRE_DECODED(kNVFP4)
-    QUIRE_DECODED(kU4_32)
-    QUIRE_DECODED(kU4_64)
-    QUIRE_DECODED(kU4_128)
-    QUIRE_DECODED(kU4_32_F32)
-    QUIRE_DECODED(kI8_32)
-    QUIRE_DECODED(kI8_128)
-    QUIRE_DECODED(kI8_32_Z)
-    QUIRE_DECODED(kNF4)
-    QUIRE_DECODED(kFP4)
-    QUIRE_DECODED(kU4_64_HZ)
-    QUIRE_DECODED(kU4_32_FZ)
-    QUIRE_DECODED(kI8_64_HZ)
+    QUIRE_CODED_FORMATS(QUIRE_DECODED)
 #undef QUIRE_DECODED
     default:
       return false;

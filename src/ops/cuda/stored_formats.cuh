@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "ops/cuda/coded_formats.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/float8.cuh"
 #include "ops/quantise.h"
@@ -313,19 +314,8 @@ struct CodedDecoder {
 };
 #define QUIRE_CODED_DECODER(name) \
   template <>                     \
-  struct BlockDecoder<DType::name> : CodedDecoder<DType::name> {}
-QUIRE_CODED_DECODER(kU4_32);
-QUIRE_CODED_DECODER(kU4_64);
-QUIRE_CODED_DECODER(kU4_128);
-QUIRE_CODED_DECODER(kU4_32_F32);
-QUIRE_CODED_DECODER(kI8_32);
-QUIRE_CODED_DECODER(kI8_128);
-QUIRE_CODED_DECODER(kI8_32_Z);
-QUIRE_CODED_DECODER(kNF4);
-QUIRE_CODED_DECODER(kFP4);
-QUIRE_CODED_DECODER(kU4_64_HZ);
-QUIRE_CODED_DECODER(kU4_32_FZ);
-QUIRE_CODED_DECODER(kI8_64_HZ);
+  struct BlockDecoder<DType::name> : CodedDecoder<DType::name> {};
+QUIRE_CODED_FORMATS(QUIRE_CODED_DECODER)
 #undef QUIRE_CODED_DECODER
 
 // Values [index, index + 8) of the row of `columns` values that begins at `row`; past the row's end zeros. Rows are
@@ -386,18 +376,7 @@ bool with_decoder(DType dtype, const Body& body) {
     QUIRE_DECODER(kIQ4_XS)
     QUIRE_DECODER(kMXFP4)
     QUIRE_DECODER(kNVFP4)
-    QUIRE_DECODER(kU4_32)
-    QUIRE_DECODER(kU4_64)
-    QUIRE_DECODER(kU4_128)
-    QUIRE_DECODER(kU4_32_F32)
-    QUIRE_DECODER(kI8_32)
-    QUIRE_DECODER(kI8_128)
-    QUIRE_DECODER(kI8_32_Z)
-    QUIRE_DECODER(kNF4)
-    QUIRE_DECODER(kFP4)
-    QUIRE_DECODER(kU4_64_HZ)
-    QUIRE_DECODER(kU4_32_FZ)
-    QUIRE_DECODER(kI8_64_HZ)
+    QUIRE_CODED_FORMATS(QUIRE_DECODER)
 #undef QUIRE_DECODER
     default:
       return false;

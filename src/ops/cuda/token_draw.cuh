@@ -81,7 +81,7 @@ struct Shared {
   uint32_t digit;
   int32_t num_listed;
   int32_t first_place;
-  uint32_t item;
+  uint32_t turn;
   bool is_last;
   Mass left;
 };
