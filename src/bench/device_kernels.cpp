@@ -97,14 +97,12 @@ class DeviceMeasurer {
 // As many copies of a weight as no cache holds together.
 Result<std::vector<std::unique_ptr<ops::PackedMatrix>>> weights_of(ops::Backend& backend, DType dtype, int64_t outputs,
                                                                    int64_t inputs, int64_t cache_bytes) {
-  const bool rounds = ops::has_row_scales(dtype);
-  const DType stored_dtype = rounds ? DType::kBF16 : dtype;
-  std::vector<uint8_t> stored(static_cast<size_t>(outputs * row_bytes(stored_dtype, inputs)));
+  std::vector<uint8_t> stored(static_cast<size_t>(outputs * ops::quantised_row_bytes(dtype, inputs)));
   fill_with_numbers(stored, 7);
-  const TensorView view{stored.data(), stored_dtype, Shape{outputs, inputs}};
+  const TensorView view{stored.data(), dtype, Shape{outputs, inputs}};
   std::vector<std::unique_ptr<ops::PackedMatrix>> weights;
   for (int64_t bytes = 0; bytes < cache_bytes || weights.empty();) {
-    auto packed = rounds ? backend.quantise({&view, 1}, dtype) : backend.pack({&view, 1});
+    auto packed = backend.pack({&view, 1});
     if (!packed.ok()) return packed.status();
     bytes += std::max<int64_t>(1, (*packed)->bytes());
     weights.push_back(std::move(*packed));
@@ -278,7 +276,7 @@ Result<std::vector<KernelTime>> measure_device_kernels(const std::vector<Product
     }
   }
   ops::Backend& backend = *ways.front().backend;
-  for (const DType dtype : {DType::kBF16, DType::kQ4_K}) {
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3_128, DType::kQ4_K}) {
     for (const DeviceKernelSizes::Experts& shape : sizes.experts)
       QUIRE_RETURN_IF_ERROR(measure_experts(backend, dtype, shape, measurer));
   }

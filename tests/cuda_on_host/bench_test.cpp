@@ -26,7 +26,7 @@ TEST(CardKernels, AreMeasuredByEachWayOfProducts) {
   const auto times = measure_device_kernels({{"own", own.get()}, {"tiles", tiles.get()}, {"cuBLASLt", library.get()}},
                                             {.seconds = 1e-6}, sizes, [](const std::string&) {});
   ASSERT_TRUE(times.ok()) << times.status().message();
-  EXPECT_EQ(times->size(), 24u + 2 + 8 + 5);
+  EXPECT_EQ(times->size(), 24u + 3 + 8 + 5);
   const auto limits = measure_device(*own, 64);
   ASSERT_TRUE(limits.ok()) << limits.status().message();
   EXPECT_GT(limits->copy_bytes_per_second, 0);

@@ -186,6 +186,17 @@ struct Experts {
   std::unique_ptr<PackedGroup> group;
 };
 
+// The size of a's distance from b, by b's.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double{a[i]} - b[i], 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -227,7 +238,9 @@ TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
                              .out = expected.data() + first * n,
                              .out_stride = n});
     }
-    if (testing::is_card(GetParam())) {  // many rows of one weight are another kernel's
+    if (testing::is_card(GetParam()) && has_row_scales(dtype)) {  // x of many rows is rounded to 8 bits
+      EXPECT_LT(relative_difference(out, expected), 5e-2) << name(dtype);
+    } else if (testing::is_card(GetParam())) {  // many rows of one weight are another kernel's
       EXPECT_LT(testing::largest_difference(out, expected), 1e-2) << name(dtype);
     } else {
       EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);

@@ -34,9 +34,10 @@ class GroupedPanels : public ::testing::TestWithParam<DType> {
     return reference::code_to_float(to, reference::float_to_code(to, value));
   }
 
-  // x_row: of which `far` times the numbers are given, as far out of F16's range as that is.
+  // x_row: of which `far` times the numbers are given, as far out of F16's range as that is. rows_at_once: that the
+  // scratch has room for, 0: all.
   void expect_products(const std::vector<int32_t>& offsets, int64_t rows, int64_t columns, bool with_bias,
-                       float far = 1) {
+                       float far = 1, int64_t rows_at_once = 0) {
     const auto num_groups = static_cast<int64_t>(offsets.size()) - 1;
     const int64_t used = quantised_row_bytes(dtype(), columns);
     const int64_t stride = (used + 15) / 16 * 16 + 16;
@@ -63,7 +64,7 @@ class GroupedPanels : public ::testing::TestWithParam<DType> {
     const OnCard<float> card_x(x);
     const OnCard<float> card_bias(bias);
     const OnCard<float> out(static_cast<size_t>(num_rows * (rows + 2)), kUntouched);
-    const int64_t scratch_bytes = num_rows * ((columns + 1023) / 1024 * 2048 + 4);
+    const int64_t scratch_bytes = (rows_at_once == 0 ? num_rows : rows_at_once) * ((columns + 1023) / 1024 * 2048 + 4);
     const OnCard<uint8_t> scratch(static_cast<size_t>(scratch_bytes), uint8_t{0xff});
     multiply_grouped_tiles({.shape = {nullptr, dtype(), rows, columns, stride},
                             .weights = card_addresses.data(),
@@ -116,6 +117,11 @@ TEST_P(GroupedPanels, MultiplyTilesOf128) {
 // More columns than the threads that round a row of x keep.
 TEST_P(GroupedPanels, MultiplyWideRows) {
   expect_products({0, 1, 4}, 3, 256 * 20, false);
+}
+
+TEST_P(GroupedPanels, MultiplyAsManyRowsAtOnceAsThereIsRoomFor) {
+  expect_products({0, 10, 10, 75, 80}, 17, 256, true, 1, 20);
+  expect_products({0, 3}, 9, 256, false, 1, 1);
 }
 
 TEST_P(GroupedPanels, RowsFarOutOfRangeAreDivided) {

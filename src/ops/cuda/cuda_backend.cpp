@@ -425,7 +425,9 @@ class CudaBackend final : public Backend {
     if (some && has_grouped_halves(work) && !options_.batch_invariant) {
       multiply_grouped_halves(work, stream_);
     } else if (many && has_tiles(work.shape.dtype) && !options_.batch_invariant) {
-      multiply_grouped_tiles(work, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+      const bool coded = options_.rounds_activations &&
+                         multiply_grouped_codes(work, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+      if (!coded) multiply_grouped_tiles(work, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
     } else {
       multiply_grouped_rows(work, stream_);
     }

@@ -9,6 +9,8 @@
 
 #include <cuda_pipeline_primitives.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/grouped_tiles.h"
@@ -147,21 +149,27 @@ __device__ void multiply_panels_step(const uint8_t* x, const uint8_t* weight, in
   }
 }
 
-// Grid: (tiles of a weight's rows, tiles of x's rows). x: rounded rows that follow each other; factors: that sums of
-// rows are multiplied by, or nullptr.
+// Rounded rows of x, which follow each other: those of a window of all groups' rows.
+struct PanelRows {
+  const uint8_t* x;
+  const float* factors;  // that sums of rows are multiplied by, or nullptr
+  RowWindow window;
+};
+
+// Grid: (tiles of a weight's rows, tiles of the window's rows).
 template <DType kType, int kRows>
-__global__ void __launch_bounds__(kPanelThreads, 2)
-    multiply_panels_kernel(GroupedRowsWork work, const uint8_t* x, const float* factors) {
+__global__ void __launch_bounds__(kPanelThreads, 2) multiply_panels_kernel(GroupedRowsWork work, PanelRows panel) {
   using S = PanelShape<kRows>;
   using T = typename SliceFactors<kType>::Of;
   begin_kernel();
-  const RowTile tile = find_row_tile<kRows>(work, static_cast<int32_t>(blockIdx.y));
+  const RowTile tile = find_row_tile<kRows>(work, static_cast<int32_t>(blockIdx.y), panel.window);
   if (tile.group < 0) return;
   const int64_t columns = rounded_columns<kType>(work.shape.columns);
   const int64_t first_weight = int64_t{blockIdx.x} * kPanelWeights;
   const uint8_t* weight = work.weights[tile.group] + first_weight * work.shape.row_bytes;
   const int64_t first_row = int64_t{tile.before} + tile.first;
-  x += first_row * columns * 2;
+  const int64_t in_window = first_row - panel.window.first;
+  const uint8_t* x = panel.x + in_window * columns * 2;
   auto* shared = dynamic_shared<uint8_t>();
   WeightStep<kType> step;
   const auto begin_step = [&](int64_t column, uint8_t* stage) {
@@ -198,7 +206,7 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
     const int row = warp_row + i * 8 + lane / 4;
     const bool there = row < tile.count;
     to[i] = there ? out + row * work.out_stride : nullptr;
-    of_row[i] = there && factors != nullptr ? factors[first_row + row] : 1.0f;
+    of_row[i] = there && panel.factors != nullptr ? panel.factors[in_window + row] : 1.0f;
   }
 #pragma unroll
   for (int n = 0; n < S::kWarpWeights / 8; ++n) {
@@ -219,45 +227,51 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
 }
 
 template <DType kType, int kRows>
-void launch_panels(const GroupedRowsWork& work, const uint8_t* x, const float* factors, cudaStream_t stream) {
+void launch_panels(const GroupedRowsWork& work, const PanelRows& panel, cudaStream_t stream) {
   constexpr int kBytes = PanelShape<kRows>::kBytes;
   check_cuda(
       cudaFuncSetAttribute(multiply_panels_kernel<kType, kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
       "shared memory of grouped products");
   // So many at most: each group may have one that is not full.
-  const int64_t tiles = work.num_rows / kRows + work.num_groups;
+  const int64_t tiles = panel.window.count / kRows + work.num_groups;
   launch(multiply_panels_kernel<kType, kRows>,
          dim3(ceil_div(work.shape.rows, kPanelWeights), static_cast<unsigned>(tiles)), dim3(kPanelThreads), kBytes,
-         stream, work, x, factors);
+         stream, work, panel);
 }
 
 template <DType kType>
 bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
   const int64_t columns = work.shape.columns;
-  const int64_t x_bytes = work.num_rows * rounded_columns<kType>(columns) * 2;
+  const int64_t row_size = rounded_columns<kType>(columns) * 2;
   if (is_whole(kType) && columns % 8 != 0) return false;
-  if (x_bytes + work.num_rows * int64_t{sizeof(float)} > scratch_bytes) return false;
   RowPlaces places = {.stride = work.x_stride};
+  int64_t most = scratch_bytes / (row_size + int64_t{sizeof(float)});  // rows at once
   if (work.x_group_stride != 0) {
     // Heads that lie beside each other come to lie below each other, as many rows each.
-    if (work.offsets != nullptr || work.x_group_stride % 4 != 0) return false;
+    if (work.offsets != nullptr || work.x_group_stride % 4 != 0 || most < work.num_rows) return false;
     places.each = work.num_rows / work.num_groups;
     places.group_stride = work.x_group_stride;
   }
+  if (most == 0) return false;
   auto* x = static_cast<uint8_t*>(scratch);
-  float* factors = nullptr;
-  if constexpr (is_whole(kType)) {
-    round_rows(work.x, places, work.num_rows, columns, kType, x, stream);
-  } else {
-    factors = reinterpret_cast<float*>(x + x_bytes);
-    launch(round_in_slices_kernel<kType>, static_cast<unsigned>(work.num_rows), kPanelThreads, 0, stream, Rows(work.x),
-           places, columns, reinterpret_cast<uint2*>(x), factors);
-  }
-  // Tiles that would be half empty on the mean are halved.
-  if (work.num_rows <= 64 * int64_t{work.num_groups}) {
-    launch_panels<kType, 64>(work, x, factors, stream);
-  } else {
-    launch_panels<kType, 128>(work, x, factors, stream);
+  for (int64_t first = 0; first < work.num_rows; first += most) {
+    const int64_t count = std::min(most, work.num_rows - first);
+    const float* from = work.x + first * work.x_stride;  // of groups first is 0
+    float* factors = nullptr;
+    if constexpr (is_whole(kType)) {
+      round_rows(from, places, count, columns, kType, x, stream);
+    } else {
+      factors = reinterpret_cast<float*>(x + count * row_size);
+      launch(round_in_slices_kernel<kType>, static_cast<unsigned>(count), kPanelThreads, 0, stream, Rows(from), places,
+             columns, reinterpret_cast<uint2*>(x), factors);
+    }
+    const PanelRows panel = {x, factors, {static_cast<int32_t>(first), static_cast<int32_t>(count)}};
+    // Tiles that would be half empty on the mean are halved.
+    if (work.num_rows <= 64 * int64_t{work.num_groups}) {
+      launch_panels<kType, 64>(work, panel, stream);
+    } else {
+      launch_panels<kType, 128>(work, panel, stream);
+    }
   }
   return true;
 }

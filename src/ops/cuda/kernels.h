@@ -161,11 +161,14 @@ void multiply_grouped_halves(const GroupedRowsWork& work, cudaStream_t stream);
 
 // The same of many rows, with tensor cores: weights are read once for every 64 or 128 rows. x is rounded as the weight
 // is, F16 or BF16; other weights are rounded to F16, x too, rows beyond its range divided by a power of two. Where
-// there is no such kernel (Q2_K, Q3_K, IQ4_XS; rows that find no room in the scratch), both
-// are multiplied with 10 bits of fraction. scratch: better room for num_rows rows of 16 bits, columns to the next
-// 1,024; at an address of 16. REQUIRES: has_tiles().
+// there is no such kernel (Q2_K, Q3_K, IQ4_XS), both are multiplied with 10 bits of fraction. scratch: better room for
+// num_rows rows of 16 bits, columns to the next 1,024; at an address of 16. REQUIRES: has_tiles().
 bool has_tiles(DType dtype);
 void multiply_grouped_tiles(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+// Of 8-bit floats by tensor cores of 8 bits: x is rounded to codes with scales of rows or of 128 columns, as the weight
+// has them, as many rows at once as the scratch has room for. False: not by this card (Hopper, built for 9.0a), format,
+// columns or strides; nothing was done.
+bool multiply_grouped_codes(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // low_rank.cu: rows' adapters by LowRankArgs::rows. scratch: room for most_ranks floats of each head, better as many
 // times as there are rows; at an address of 16. one_order: a row's sums have one order however many rows there are.

@@ -1,6 +1,8 @@
 // How groups' rows of x are cut into tiles, none of which has rows of two groups.
 #pragma once
 
+#include <cstdint>
+
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 
@@ -14,31 +16,43 @@ struct RowTile {
   int32_t before;  // rows of the groups before it
 };
 
+// Rows of all groups that a launch has, of which a tile has no others.
+struct RowWindow {
+  int32_t first = 0;
+  int32_t count = INT32_MAX;
+
+  // Those of a group's rows [begin, end), and how many of its rows come before them.
+  __device__ int32_t rows_of(int32_t begin, int32_t end, int32_t& before) const {
+    const int64_t past = int64_t{first} + count;
+    const int32_t from = begin < first ? first : begin;
+    const auto to = static_cast<int32_t>(end < past ? end : past);
+    before = from - begin;
+    return from < to ? to - from : 0;
+  }
+};
+
 // Tile `slot` of all groups' tiles of kRows rows. In all threads.
 template <int kRows>
-__device__ RowTile find_row_tile(const GroupedRowsWork& work, int32_t slot) {
-  if (work.offsets == nullptr) {
-    const auto each = static_cast<int32_t>(work.num_rows / work.num_groups);
-    const int32_t tiles = (each + kRows - 1) / kRows;
-    const int32_t group = slot / tiles;
-    const int32_t first = slot % tiles * kRows;
-    if (group >= work.num_groups) return {-1, 0, 0, 0};
-    return {group, first, min(kRows, each - first), group * each};
-  }
+__device__ RowTile find_row_tile(const GroupedRowsWork& work, int32_t slot, const RowWindow& window = {}) {
   __shared__ RowTile found;
   if (threadIdx.x < kWarp) {
     const auto lane = static_cast<int>(threadIdx.x);
+    const auto each = static_cast<int32_t>(work.offsets == nullptr ? work.num_rows / work.num_groups : 0);
     if (lane == 0) found = {-1, 0, 0, 0};
     __syncwarp();
     int32_t before = 0;
     for (int32_t base = 0; base < work.num_groups; base += kWarp) {
       const int32_t group = base + lane;
-      const int32_t begin = group < work.num_groups ? work.offsets[group] : 0;
-      const int32_t rows = group < work.num_groups ? work.offsets[group + 1] - begin : 0;
+      const bool is_group = group < work.num_groups;
+      const int32_t begin = !is_group ? 0 : work.offsets == nullptr ? group * each : work.offsets[group];
+      const int32_t end = !is_group ? 0 : work.offsets == nullptr ? begin + each : work.offsets[group + 1];
+      int32_t skipped = 0;
+      const int32_t rows = window.rows_of(begin, end, skipped);
       const int32_t tiles = (rows + kRows - 1) / kRows;
       const int32_t sum = sum_up_to_lane(tiles, lane);
       const int32_t first = slot - (before + sum - tiles);
-      if (first >= 0 && first < tiles) found = {group, first * kRows, min(kRows, rows - first * kRows), begin};
+      if (first >= 0 && first < tiles)
+        found = {group, skipped + first * kRows, min(kRows, rows - first * kRows), begin};
       before += __shfl_sync(kAllLanes, sum, kWarp - 1);
       if (before > slot) break;
     }

@@ -6,10 +6,14 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <type_traits>
+#include <vector>
 
 namespace quire::cuda_on_host {
 
@@ -106,6 +110,90 @@ void load_matrices(uint32_t* registers, const void* row) {
     registers[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
   }
   __syncwarp();
+}
+
+// --- products of four warps at once, which go on beside the threads
+
+inline float number_of_float8(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const int fraction = code & 7;
+  float value = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  if ((code & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
+  return code < 128 ? value : -value;
+}
+
+// A thread's part of one.
+struct WarpgroupProduct {
+  float* sums;
+  int columns;
+  const uint8_t* left;
+  const uint8_t* right;
+  bool adds;
+};
+// Of a thread: groups that were committed, from the oldest on, and the one that grows.
+struct WarpgroupProducts {
+  std::vector<std::vector<WarpgroupProduct>> committed;
+  std::vector<WarpgroupProduct> open;
+};
+// Of this thread of the block. A kernel waits for all its products before it ends.
+inline WarpgroupProducts& warpgroup_products() {
+  static thread_local std::vector<WarpgroupProducts> of_threads(1024);
+  return of_threads[threadIdx.x];
+}
+
+// 32 codes of a tile's row as numbers: rows are 128 bytes apart, and bits 4 to 6 of an address in shared memory are
+// crossed with bits 7 to 9.
+inline void read_row(const uint8_t* tile, int row, float* numbers) {
+  static const auto table = [] {
+    std::vector<float> all(256);
+    for (int code = 0; code < 256; ++code)
+      all[static_cast<size_t>(code)] = number_of_float8(static_cast<uint8_t>(code));
+    return all;
+  }();
+  for (int k = 0; k < 32; k += 16) {
+    auto address = reinterpret_cast<uintptr_t>(tile + row * 128 + k);
+    address ^= (address >> 7 & 7) << 4;
+    for (int i = 0; i < 16; ++i) numbers[k + i] = table[reinterpret_cast<const uint8_t*>(address)[i]];
+  }
+}
+
+inline void compute(const WarpgroupProduct& product) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  float left[2][32];
+  for (int i = 0; i < 2; ++i) read_row(product.left, thread / 32 * 16 + thread % 32 / 4 + 8 * i, left[i]);
+  for (int n = 0; n < product.columns / 4; ++n) {
+    float right[32];
+    read_row(product.right, n / 2 * 8 + thread % 4 * 2 + n % 2, right);
+    for (int i = 0; i < 2; ++i) {
+      float& to = product.sums[n / 2 * 4 + i * 2 + n % 2];
+      float sum = product.adds ? to : 0;
+      for (int k = 0; k < 32; ++k) sum += left[i][k] * right[k];
+      to = sum;
+    }
+  }
+}
+
+// Computed as late as a card may: sums are NaN until they have been waited for.
+inline void multiply_64_n_32(float* sums, int columns, const uint8_t* left, const uint8_t* right, bool adds) {
+  for (const uint8_t* tile : {left, right}) {
+    if (reinterpret_cast<uintptr_t>(tile) % 1024 % 32 != 0 || reinterpret_cast<uintptr_t>(tile) % 1024 >= 128)
+      std::abort();
+  }
+  if (!adds) std::fill(sums, sums + columns / 2, std::numeric_limits<float>::quiet_NaN());
+  warpgroup_products().open.push_back({sums, columns, left, right, adds});
+}
+inline void commit_products() {
+  WarpgroupProducts& products = warpgroup_products();
+  products.committed.push_back(std::move(products.open));
+  products.open.clear();
+}
+inline void wait_for_products(size_t groups) {
+  auto& committed = warpgroup_products().committed;
+  while (committed.size() > groups) {
+    for (const WarpgroupProduct& product : committed.front()) compute(product);
+    committed.erase(committed.begin());
+  }
 }
 
 }  // namespace quire::cuda_on_host
