@@ -18,6 +18,7 @@
 #include "runner/serialising_executor.h"
 #endif
 #ifdef QUIRE_HAS_CUDA
+#include "cli/attention_trial.h"
 #include "cli/cuda_libraries.h"
 #include "cli/library_environment.h"
 #include "ops/cuda/cuda_backend.h"
@@ -57,6 +58,8 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
   QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCuda));
 #ifdef QUIRE_HAS_CUDA
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
+  std::function<Status()> trial;
+  if (ops::cuda_device_count() > card) trial = begin_attention_trial(config, card);
   return ops::make_cuda_backend({.device = card,
                                  .host_threads = config.threads,
                                  .cores = std::move(cores),
@@ -64,6 +67,7 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
                                  .rounds_activations = config.activation_dtype == ActivationDType::kAuto,
                                  .products = products,
                                  .attention = config.attention_backend,
+                                 .attention_trial = std::move(trial),
                                  .cublas_lt_paths = cublas_lt_paths(library_environment()),
                                  .nccl_paths = nccl_paths(library_environment()),
                                  .peer_sums = !config.disable_custom_all_reduce});

@@ -21,5 +21,6 @@ void add_remove_command(CLI::App& program, int& exit_code);
 void add_quantize_command(CLI::App& program, int& exit_code);
 void add_bench_command(CLI::App& program, int& exit_code);
 void add_worker_command(CLI::App& program, int& exit_code);
+void add_try_attention_command(CLI::App& program, int& exit_code);
 
 }  // namespace quire::cli

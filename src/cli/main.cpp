@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   add_quantize_command(program, exit_code);
   add_bench_command(program, exit_code);
   add_worker_command(program, exit_code);
+  add_try_attention_command(program, exit_code);
   const std::vector<std::string> given = with_flags_for_words({argv + 1, argv + argc});
   try {
     std::vector<std::string> arguments = given;

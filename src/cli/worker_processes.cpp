@@ -40,6 +40,7 @@ class ProgramProcess final : public runner::WorkerProcess {
     int status = 0;
     const pid_t waited = waitpid(id_, &status, WNOHANG);
     if (waited == id_) {
+      succeeded_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
       how_ = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                  : fmt::format("has ended with code {}", WEXITSTATUS(status));
     } else if (waited < 0 && errno == ECHILD) {
@@ -48,10 +49,12 @@ class ProgramProcess final : public runner::WorkerProcess {
     }
     return how_;
   }
+  bool succeeded() override { return ended() && succeeded_; }
 
  private:
   const pid_t id_;
   std::optional<std::string> how_;
+  bool succeeded_ = false;
 };
 
 // What posix_spawn() is told, given back at the end.
@@ -155,6 +158,12 @@ Result<std::unique_ptr<runner::WorkerProcess>> start_again(const std::vector<std
   return std::unique_ptr<runner::WorkerProcess>(std::make_unique<ProgramProcess>(id));
 }
 
+bool is_quire() {
+  std::error_code error;
+  const std::filesystem::path running = std::filesystem::read_symlink(kThisProgram, error);
+  return !error && running.filename().string().starts_with("quire");
+}
+
 Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program) {
   if (!program.empty()) {
     if (access(program.c_str(), X_OK) != 0) {
@@ -165,13 +174,12 @@ Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std:
     }
     return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(program));
   }
-  std::error_code error;
-  const std::filesystem::path running = std::filesystem::read_symlink(kThisProgram, error);
-  if (error || !running.filename().string().starts_with("quire")) {
+  if (!is_quire()) {
+    std::error_code error;
     return unimplemented(
         "tensor_parallel_size, distributed_executor_backend: workers are processes of the quire program; inside of "
         "another one ({}) a model is computed in one process: start `quire serve` with them",
-        running.filename().string());
+        std::filesystem::read_symlink(kThisProgram, error).filename().string());
   }
   return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(kThisProgram));
 }

@@ -16,6 +16,9 @@ inline constexpr int kSegmentDescriptor = 3;  // of the shared memory, in the wo
 // such command.
 Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program);
 
+// Whether the program that runs now is quire's own, which has its commands.
+bool is_quire();
+
 // The program that runs now once more, with these arguments (the first is its name), and these variables ("NAME=value")
 // beside what it has in its environment. It has the terminal's output, and reads nothing. Its destructor kills it.
 // Errors: resource_exhausted.

@@ -17,6 +17,8 @@ class WorkerProcess {
   virtual int id() const = 0;
   // How it ended, for people ("was killed by signal 9"); nullopt: it runs.
   virtual std::optional<std::string> ended() = 0;
+  // Whether it has ended, with code 0.
+  virtual bool succeeded() { return false; }
   // Whether one of its threads could run: where it gives no sign of life nevertheless, others have the cores.
   virtual bool could_run() const { return false; }
 };

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
+#include "ops/cuda/attention_trial.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/graph_capture.h"
 #include "ops/cuda/kernels.h"
@@ -103,6 +105,7 @@ class CudaBackend final : public Backend {
                                                               .minor = properties.minor,
                                                               .batch_invariant = options_.batch_invariant},
                                                              allocator_, stream_));
+    leave_untrusted_attention();
     description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
                                library->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
     if (attention_ != nullptr) description_ += fmt::format(", attention: {}", name(options_.attention));
@@ -480,6 +483,18 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  void leave_untrusted_attention() {
+    if (attention_ == nullptr || options_.attention != AttentionBackend::kAuto || !options_.attention_trial) return;
+    const Status tried = options_.attention_trial();
+    if (tried.ok()) return;
+    attention_.reset();
+    log_warning(
+        "card {}: other kernels of attention than quire's own have failed their trial ({}), and are left alone: "
+        "prompts "
+        "take longer. --attention-backend flashinfer insists on them, native spares the trial",
+        options_.device, tried.message());
+  }
+
   // An op that is one call, unless there is nothing to do.
   template <typename Args>
   void start(void (*op)(const Args&, cudaStream_t), const Args& args, int64_t work,
@@ -592,7 +607,9 @@ int cuda_device_count() {
   return 0;
 }
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options) {
+namespace {
+
+Status check_card(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
@@ -600,9 +617,34 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options) {
     return unavailable("no card can be used: {}. Install NVIDIA's driver, or choose --device cpu",
                        cudaGetErrorString(error));
   }
-  if (options.device < 0 || options.device >= count) {
-    return unavailable("there is no card {}: this machine has {}", options.device, count);
+  if (device < 0 || device >= count) return unavailable("there is no card {}: this machine has {}", device, count);
+  return {};
+}
+
+}  // namespace
+
+Status try_attention(int device) {
+  QUIRE_RETURN_IF_ERROR(check_card(device));
+  cudaDeviceProp properties = {};
+  cudaStream_t stream = nullptr;
+  cuda::check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  cuda::check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  cuda::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  Status done;
+  {
+    cuda::CudaAllocator allocator(device);
+    QUIRE_ASSIGN_OR_RETURN(
+        const auto attention,
+        cuda::make_prompt_attention(AttentionBackend::kAuto, {.major = properties.major, .minor = properties.minor},
+                                    allocator, stream));
+    if (attention != nullptr) done = cuda::compare_with_own(*attention, allocator, stream);
   }
+  cudaStreamDestroy(stream);
+  return done;
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options) {
+  QUIRE_RETURN_IF_ERROR(check_card(options.device));
   auto backend = std::make_unique<cuda::CudaBackend>(options);
   QUIRE_RETURN_IF_ERROR(backend->begin());
   return std::unique_ptr<Backend>(std::move(backend));

@@ -1,0 +1,45 @@
+#include "cli/attention_trial.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/worker_processes.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr double kMostSeconds = 60;  // a driver that translates the kernels for its card takes tens
+
+}  // namespace
+
+Status wait_for_trial(runner::WorkerProcess& process, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLong = std::chrono::seconds(3);
+  const auto begun = Clock::now();
+  bool told = false;
+  while (!process.ended()) {
+    const auto spent = Clock::now() - begun;
+    if (spent > std::chrono::duration<double>(seconds)) return internal_error("it took more than {:g} s", seconds);
+    if (spent > kLong && !told) log_info("kernels of attention are tried in a process of their own");
+    told = told || spent > kLong;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  if (process.succeeded()) return {};
+  return internal_error("its process {}", *process.ended());
+}
+
+std::function<Status()> begin_attention_trial(const EngineConfig& config, int card) {
+  if (config.attention_backend != AttentionBackend::kAuto || config.batch_invariant || !is_quire()) return {};
+  auto started = start_again({"quire", "try-attention", "--card", std::to_string(card)}, {});
+  if (!started.ok()) {
+    log_warning("kernels of attention are not tried: {}", started.status().message());
+    return {};
+  }
+  return [process = std::shared_ptr<runner::WorkerProcess>(std::move(*started))] {
+    return wait_for_trial(*process, kMostSeconds);
+  };
+}
+
+}  // namespace quire::cli
