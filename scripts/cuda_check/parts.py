@@ -56,6 +56,7 @@ class Command:
 SANITIZER = ["compute-sanitizer", "--error-exitcode", "9"]
 CORRECT = [
     Tests("ops", 170, "test_ops", "*cuda*"),
+    Command("attention_trial", 60, ["bin/quire", "try-attention"], card_only=True),
     Tests("tiny_models_float32", 70, "test_runner", "*TinyModels.*_cuda"),
     Tests("tiny_models_bfloat16", 60, "test_runner", "*RoundedModels.*_cuda"),
     Tests("recorded_steps", 60, "test_runner", "*RecordedSteps.*_cuda:*SharedBlocks.*_cuda"),

@@ -1,18 +1,35 @@
 #include "cli/attention_trial.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <string>
 #include <thread>
 
 #include "base/log.h"
 #include "cli/worker_processes.h"
+#ifdef QUIRE_HAS_CUDA
+#include "ops/cuda/cuda_backend.h"
+#endif
 
 namespace quire::cli {
 namespace {
 
-constexpr double kMostSeconds = 60;  // a driver that translates the kernels for its card takes tens
+constexpr unsigned kMostSeconds = 60;  // a driver that translates the kernels for its card takes tens
 
 }  // namespace
+
+Status try_attention(const DeviceChoice& device) {
+  if (device.kind != DeviceChoice::Kind::kCuda) {
+    return invalid_argument("device \"{}\": its attention is quire's own: name a card, cuda or cuda:N", name(device));
+  }
+#ifdef QUIRE_HAS_CUDA
+  alarm(kMostSeconds + 30);  // should nobody be left who ends it
+  return ops::try_attention(device.card);
+#else
+  return unavailable("this quire was built without CUDA");
+#endif
+}
 
 Status wait_for_trial(runner::WorkerProcess& process, double seconds) {
   using Clock = std::chrono::steady_clock;
@@ -32,7 +49,7 @@ Status wait_for_trial(runner::WorkerProcess& process, double seconds) {
 
 std::function<Status()> begin_attention_trial(const EngineConfig& config, int card) {
   if (config.attention_backend != AttentionBackend::kAuto || config.batch_invariant || !is_quire()) return {};
-  auto started = start_again({"quire", "try-attention", "--card", std::to_string(card)}, {});
+  auto started = start_again({"quire", "try-attention", "--device", name(DeviceChoice::cuda(card))}, {});
   if (!started.ok()) {
     log_warning("kernels of attention are not tried: {}", started.status().message());
     return {};

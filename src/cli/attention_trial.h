@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "runner/worker_launcher.h"
+#include "types/engine_choices.h"
 #include "types/engine_config.h"
 
 namespace quire::cli {
@@ -14,6 +15,10 @@ namespace quire::cli {
 // Starts `quire try-attention`, which ends while the caller gets the card ready. What is returned waits for it; empty:
 // nothing is to be tried (another choice than auto, a program that is not quire's own or has no such process).
 std::function<Status()> begin_attention_trial(const EngineConfig& config, int card);
+
+// What that process does. Errors: internal where a kernel is wrong; invalid_argument: no card; unavailable: there is
+// none, or no CUDA.
+Status try_attention(const DeviceChoice& device);
 
 // Until it ends. Errors: internal, how it did or that it took too long.
 Status wait_for_trial(runner::WorkerProcess& process, double seconds);

@@ -129,7 +129,7 @@ class CudaCheck(unittest.TestCase):
     def test_what_is_computed_is_told_test_by_test(self):
         code, summary = self.check("correct", card=True)
         self.assertEqual(code, 3, self.output)
-        self.assertEqual(set(summary["skipped"]), {"smollm2_float32", "smollm2"})
+        self.assertEqual(set(summary["skipped"]), {"attention_trial", "smollm2_float32", "smollm2"})
         self.assertIn("SmolLM2", summary["skipped"]["smollm2"])
         self.assertIn("smollm2", summary["verdict"])
         self.assertEqual(summary["tests"]["ops"]["passed"], 2)
@@ -145,7 +145,7 @@ class CudaCheck(unittest.TestCase):
         done = subprocess.run(["bash", SCRIPTS / "run.sh", "--correct", self.results], capture_output=True, text=True,
                               env=self.environment(card=True), timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("--correct has no opps; it has ops, tiny", done.stderr)
+        self.assertIn("--correct has no opps; it has ops, attention_trial, tiny", done.stderr)
 
     def test_a_test_that_ends_the_program_is_named_and_the_others_run(self):
         code, summary = self.check("correct", card=True, results="A.one=OK A.bad=CRASHED A.two=OK A.wrong=FAILED A.three=OK")

@@ -6,9 +6,9 @@
 
 namespace quire::ops::cuda {
 
-// Of the formats of decoded_formats.h: grouped_panels.cuh, as many rows at once as the scratch has room for. False where
-// rows of x do not follow each other in a way that this reads, not one finds room, or rows of 16 bits are no whole
-// eights of numbers: nothing was done.
+// Of the formats of decoded_formats.h: grouped_panels.cuh, as many rows at once as the scratch has room for. False
+// where rows of x do not follow each other in a way that this reads, not one finds room, or rows of 16 bits are no
+// whole eights of numbers: nothing was done.
 template <DType kType>
 bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
