@@ -208,6 +208,7 @@ Result<RoundingScheme> read_scheme(const ConfigFields& fields) {
   if (dynamic != nullptr && !dynamic->is_bool() && !is_local) return fields.refuse("dynamic", "true, false, \"local\"");
   scheme.dynamic = is_local || (dynamic != nullptr && dynamic->get_bool());
   scheme.has_shared = fields.text("strategy") == "tensor_group";
+  scheme.has_exponents = fields.text("scale_dtype").ends_with("uint8");
   scheme.group_size = fields.whole("group_size").value_or(0);
   const std::string_view otherwise = scheme.group_size > 0     ? "group"
                                      : scheme.group_size == -1 ? "channel"
@@ -254,6 +255,11 @@ Status check_weights(const ConfigFields& fields, std::string_view format, const 
     if (!weights.is_float || weights.bits != 8) return fields.refuse("num_bits", "8 bits of type float");
     return {};
   }
+  if (format == "mxfp8-quantized") {
+    if (!weights.is_float || weights.bits != 8) return fields.refuse("num_bits", "8 bits of type float");
+    if (weights.group_size != 32) return fields.refuse("group_size", "32");
+    return {};
+  }
   const bool is_nv = format == "nvfp4-pack-quantized";
   if (is_nv || format == "mxfp4-pack-quantized") {
     if (!weights.is_float || weights.bits != 4) return fields.refuse("num_bits", "4 bits of type float");
@@ -262,7 +268,7 @@ Status check_weights(const ConfigFields& fields, std::string_view format, const 
   }
   return unimplemented(
       "{}: format {}; supported: \"pack-quantized\", \"int-quantized\", \"float-quantized\", \"naive-quantized\", "
-      "\"nvfp4-pack-quantized\", \"mxfp4-pack-quantized\"",
+      "\"mxfp8-quantized\", \"nvfp4-pack-quantized\", \"mxfp4-pack-quantized\"",
       fields.path(), in_quotes(format));
 }
 
@@ -378,8 +384,9 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
     case QuantMethod::kFp8:
       break;
     case QuantMethod::kModelopt:
-      if (fields.text("quant_algo") != "FP8" && fields.text("quant_algo") != "NVFP4")
-        return fields.refuse("quant_algo", "\"FP8\", \"NVFP4\"");
+      if (const std::string_view algorithm = fields.text("quant_algo");
+          algorithm != "FP8" && algorithm != "MXFP8" && algorithm != "NVFP4")
+        return fields.refuse("quant_algo", "\"FP8\", \"MXFP8\", \"NVFP4\"");
       break;
     case QuantMethod::kFbgemmFp8:
       break;

@@ -38,8 +38,9 @@ struct RoundingScheme {
   int bits = 8;
   bool is_float = false;
   bool symmetric = true;
-  bool dynamic = false;     // scales are made of the numbers themselves, not stored
-  bool has_shared = false;  // "tensor_group": a stored number beside them, which all of a tensor shares
+  bool dynamic = false;        // scales are made of the numbers themselves, not stored
+  bool has_shared = false;     // "tensor_group": a stored number beside them, which all of a tensor shares
+  bool has_exponents = false;  // scales are powers of two, stored as their exponents (OCP MX)
   Per per = Per::kTensor;
   int64_t group_size = 0;                                           // of kGroup
   std::optional<std::pair<int64_t, int64_t>> block = std::nullopt;  // of kBlock: rows and columns

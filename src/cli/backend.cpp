@@ -1,6 +1,7 @@
 #include "cli/backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/log.h"

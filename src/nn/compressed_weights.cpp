@@ -87,6 +87,7 @@ Status resolve_inputs(const Checkpoint& checkpoint, const std::string& module, D
     return {};
   }
   form.rounding = inputs.is_float ? ops::RowRounding::kFloat8 : ops::RowRounding::kInt8;
+  if (inputs.has_exponents && inputs.is_float && inputs.dynamic) form.rounding = ops::RowRounding::kMxFloat8;
   if (inputs.dynamic) {
     if (!inputs.symmetric) form.rounding = ops::RowRounding::kInt8Range;
     form.group = inputs.per == Per::kGroup ? inputs.group_size : 0;

@@ -239,6 +239,7 @@ void Loader::note_widened(std::span<const StoredWeight> parts, DType form, int64
   constexpr int64_t kColumns = 256;
   const DType dtype = parts[0].dtype();
   if (dtype_ && ops::can_be_quantised(dtype)) return;  // as wide as was asked for
+  if (ops::has_row_scales(form)) return;               // codes as they are, beside their scales
   if (backend_.packed_bytes(form, kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11) return;
   int64_t stored_bytes = 0;
   for (const StoredWeight& part : parts) stored_bytes += part.bytes();

@@ -77,17 +77,23 @@ std::array<float, 256> all_numbers(float (*number)(uint8_t code)) {
   return numbers;
 }
 
+// OCP's MX: a power of two, of which there are 255.
+float number_of_exponent(uint8_t code) {
+  return code == 0xff ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, code - 127);
+}
+
 float scale_at(const StoredWeight& weight, int64_t row, int64_t column) {
   if (weight.scales.data == nullptr) return 1;  // E5M2's range needs none
   const int64_t scales_of_row = blocks(weight.stored_columns, weight.scale_columns);
-  return stored_value(weight.scales.dtype, weight.scales.data,
-                      row / weight.scale_rows * scales_of_row + column / weight.scale_columns);
+  const int64_t at = row / weight.scale_rows * scales_of_row + column / weight.scale_columns;
+  if (weight.scales.dtype == DType::kU8) return number_of_exponent(static_cast<const uint8_t*>(weight.scales.data)[at]);
+  return stored_value(weight.scales.dtype, weight.scales.data, at);
 }
 
 // Codes of NaN would be others to a kernel: they make their float NaN.
 void copy_row(const StoredWeight& weight, DType form, int64_t row, const uint8_t* codes, uint8_t* out) {
   const int64_t columns = weight.num_columns;
-  const int64_t together = form == DType::kF8E4M3 ? columns : ops::kScaleColumns;
+  const int64_t together = form == DType::kF8E4M3 ? columns : ops::columns_of_scale(form);
   uint8_t* factors = out + columns;
   std::memcpy(out, codes, static_cast<size_t>(columns));
   for (int64_t begin = 0; begin < columns; begin += together) {
@@ -124,6 +130,16 @@ struct MatrixOfStack {
   int64_t rows;
   int64_t columns;
 };
+
+// Blocks of MXFP8, of which no configuration speaks: 32 columns of a row.
+Result<Block> block_of_exponents(const checkpoint::CheckpointTensor& scales, const MatrixOfStack& matrix,
+                                 const Shape& shape) {
+  Shape expected = {matrix.rows, blocks(matrix.columns, ops::kMxScaleColumns)};
+  if (shape.rank() == 3) expected = {matrix.count, expected[0], expected[1]};
+  if (scales.view.shape == expected) return Block{1, ops::kMxScaleColumns};
+  return data_loss("{} is U8 {} for a weight {}: expected {}, an exponent for every {} columns (MXFP8)", scales.name,
+                   scales.view.shape.to_string(), shape.to_string(), expected.to_string(), ops::kMxScaleColumns);
+}
 
 // Which rows and columns share one of the scales. Blocks of a stack lie in one matrix each, so that rows can be counted
 // through all of it.
@@ -188,13 +204,16 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
                      spec.name, spec.name, spec.name);
   }
   declare({scales->name, scales->view.shape});
-  if (!ops::can_be_quantised(scales->view.dtype)) {
-    return unimplemented("{} is {}; supported: F32, F16, BF16", scales->name, name(scales->view.dtype));
+  const bool are_exponents = scales->view.dtype == DType::kU8;
+  if (!are_exponents && !ops::can_be_quantised(scales->view.dtype)) {
+    return unimplemented("{} is {}; supported: F32, F16, BF16, and U8 of MXFP8", scales->name,
+                         name(scales->view.dtype));
   }
   out.scales = scales->view;
   if (out.by_columns) QUIRE_RETURN_IF_ERROR(expect_one_scale(*scales));
   QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns),
-                         block_of_scales(checkpoint, *scales, matrix, shape, module_of(spec.name)));
+                         are_exponents ? block_of_exponents(*scales, matrix, shape)
+                                       : block_of_scales(checkpoint, *scales, matrix, shape, module_of(spec.name)));
   if (out.scale_columns < matrix.columns) out.grain = out.scale_columns;
   if (is_stack) return {};
   return resolve_inputs(checkpoint, module_of(spec.name), declare, out);
@@ -203,7 +222,8 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
 DType form_of_float8(const StoredWeight& weight) {
   if (weight.stored == DType::kF8E5M2) return DType::kBF16;
   if (weight.scale_columns >= weight.stored_columns) return DType::kF8E4M3;
-  return weight.scale_columns % ops::kScaleColumns == 0 ? DType::kF8E4M3_128 : DType::kBF16;
+  if (weight.scale_columns % ops::kScaleColumns == 0) return DType::kF8E4M3_128;
+  return weight.scale_columns % ops::kMxScaleColumns == 0 ? DType::kF8E4M3_32 : DType::kBF16;
 }
 
 void read_float8(const StoredWeight& weight, int64_t row, DType form, uint8_t* out) {

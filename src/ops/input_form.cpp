@@ -98,13 +98,16 @@ void round_float4(float* x, int64_t count, float shared) {
   for (int64_t i = 0; i < count; ++i) x[i] = scale > 0 ? nearest_float4(x[i] * (shared / scale)) * (scale / shared) : 0;
 }
 
-void round_mx_float4(float* x, int64_t count) {
-  // A half of the last place of E2M1's one bit of fraction; what it carries over is the next power of two.
-  const uint32_t largest = std::bit_cast<uint32_t>(largest_magnitude(x, count)) + 0x200000;
-  const int exponent = std::clamp(static_cast<int>(largest >> 23) - 127 - 2, -126, 127);
+// largest: the exponent of the largest number that is rounded to.
+template <typename Round>
+void round_mx(float* x, int64_t count, int largest, const Round& round) {
+  // A half of the last place of E2M1's one bit of fraction; what it carries over is the next power of two. Floats of 8
+  // bits have the same power, as the library makes it.
+  const uint32_t most = std::bit_cast<uint32_t>(largest_magnitude(x, count)) + 0x200000;
+  const int exponent = std::clamp(static_cast<int>(most >> 23) - 127 - largest, -126, 127);
   const float scale = std::ldexp(1.0f, exponent);
   const float inverse = std::ldexp(1.0f, -exponent);
-  for (int64_t i = 0; i < count; ++i) x[i] = nearest_float4(x[i] * inverse) * scale;
+  for (int64_t i = 0; i < count; ++i) x[i] = round(x[i] * inverse) * scale;
 }
 
 void round_together(const InputForm& form, float* x, int64_t count) {
@@ -125,7 +128,9 @@ void round_together(const InputForm& form, float* x, int64_t count) {
     case RowRounding::kFloat4:
       return round_float4(x, count, form.scale);
     case RowRounding::kMxFloat4:
-      return round_mx_float4(x, count);
+      return round_mx(x, count, 2, nearest_float4);
+    case RowRounding::kMxFloat8:
+      return round_mx(x, count, 8, nearest_float8);
   }
 }
 

@@ -23,6 +23,8 @@ enum class RowRounding : uint8_t {
   // The same floats in MX groups of 32: the scale is the power of two that has the largest magnitude, rounded to what
   // E2M1 has a fraction for, at an exponent of 2. Larger ones are then 6.
   kMxFloat4,
+  // F8_E4M3 in such groups: the scale is the same power of two at an exponent of 8, and what is larger then 448.
+  kMxFloat8,
 };
 
 struct InputForm {

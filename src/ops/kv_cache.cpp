@@ -43,6 +43,7 @@ bool is_kv_format(DType dtype) {
     case DType::kNVFP4:
     case DType::kQ8_K:
     case DType::kF8E4M3_128:
+    case DType::kF8E4M3_32:
     case DType::kU4_32:
     case DType::kU4_64:
     case DType::kU4_128:

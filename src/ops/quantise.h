@@ -24,18 +24,26 @@ constexpr bool is_quantisation_format(DType dtype) {
 
 // Rows of 8-bit floats end with the floats that their codes are multiplied by, at any alignment. Codes that pack() is
 // given are numbers; where a value is NaN its float is.
-inline constexpr int64_t kScaleColumns = 128;  // that share one of F8_E4M3_128; the last has what is left of a row
+inline constexpr int64_t kScaleColumns = 128;   // that share one of F8_E4M3_128; the last has what is left of a row
+inline constexpr int64_t kMxScaleColumns = 32;  // of F8_E4M3_32
 constexpr bool has_row_scales(DType dtype) {
-  return dtype == DType::kF8E4M3 || dtype == DType::kF8E4M3_128;
+  return dtype == DType::kF8E4M3 || dtype == DType::kF8E4M3_128 || dtype == DType::kF8E4M3_32;
+}
+// Columns that share a float; 0: all of a row, or there is none.
+constexpr int64_t columns_of_scale(DType dtype) {
+  if (dtype == DType::kF8E4M3_128) return kScaleColumns;
+  return dtype == DType::kF8E4M3_32 ? kMxScaleColumns : 0;
 }
 // Floats of a row of k values.
 constexpr int64_t row_scales(DType dtype, int64_t k) {
-  if (dtype == DType::kF8E4M3_128) return (k + kScaleColumns - 1) / kScaleColumns;
+  const int64_t together = columns_of_scale(dtype);
+  if (together > 0) return (k + together - 1) / together;
   return dtype == DType::kF8E4M3 ? 1 : 0;
 }
 // Which of them is a column's.
 constexpr int64_t scale_of_column(DType dtype, int64_t column) {
-  return dtype == DType::kF8E4M3_128 ? column / kScaleColumns : 0;
+  const int64_t together = columns_of_scale(dtype);
+  return together > 0 ? column / together : 0;
 }
 
 // A row of k values as it is rounded, or given to Backend::pack(): codes, then its floats if it has any.

@@ -73,6 +73,7 @@ enum class DType : uint8_t {
   kNVFP4,
   kQ8_K,        // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
   kF8E4M3_128,  // F8_E4M3 in rows with a float for every 128 columns (ops/quantise.h); no file's own
+  kF8E4M3_32,   // the same for every 32
   // What the codes of AWQ, GPTQ, compressed-tensors, bitsandbytes and HQQ are held as (nn/coded_weights.h); no file's
   // own. Codes of 4 bits lie in groups of 32 as Q4_0's.
   kU4_32,      // 32 values: f16 d, a byte z, 16 bytes of q;                              value = d * (q - z)
@@ -89,7 +90,7 @@ enum class DType : uint8_t {
   kI8_64_HZ,   // 64 values: f16 d, f16 z, 64 int8 q;                                     value = d * (q + 128 - z)
 };
 
-inline constexpr int kNumDTypes = 46;
+inline constexpr int kNumDTypes = 47;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -182,6 +183,7 @@ inline constexpr DTypeRow kDTypeRows[] = {
     {DType::kNVFP4, {"NVFP4", 64, 36}},
     {DType::kQ8_K, {"Q8_K", 256, 292}},
     {DType::kF8E4M3_128, {"F8_E4M3_128", 1, 1}},
+    {DType::kF8E4M3_32, {"F8_E4M3_32", 1, 1}},
     {DType::kU4_32, {"INT4_32", 32, 19}},
     {DType::kU4_64, {"INT4_64", 64, 35}},
     {DType::kU4_128, {"INT4_128", 128, 67}},

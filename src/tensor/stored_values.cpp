@@ -249,6 +249,7 @@ float block_value(DType dtype, const uint8_t* block, int64_t i) {
     case DType::kI8:
     case DType::kF8E4M3:
     case DType::kF8E4M3_128:
+    case DType::kF8E4M3_32:
     case DType::kF8E5M2:
     case DType::kU8:
       break;
@@ -359,6 +360,7 @@ bool is_weight_format(DType dtype) {
     case DType::kI8:
     case DType::kF8E4M3:
     case DType::kF8E4M3_128:
+    case DType::kF8E4M3_32:
     case DType::kF8E5M2:
     case DType::kU8:
       return false;

@@ -173,6 +173,7 @@ TEST(QuantizationConfigs, OfModeloptMayLieBesideTheConfiguration) {
     return files.ok() && files->quantization ? std::optional(files->quantization->method) : std::nullopt;
   };
   EXPECT_EQ(method_of(R"({"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]})"), QuantMethod::kModelopt);
+  EXPECT_EQ(method_of(R"({"quant_algo": "MXFP8", "group_size": 32})"), QuantMethod::kModelopt);
   EXPECT_EQ(method_of(R"({"quant_algo": null, "kv_cache_quant_algo": "FP8"})"), std::nullopt);
   std::filesystem::remove_all(folder);
 }

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kRows = 40;
 constexpr int64_t kColumns = 72;
 constexpr int64_t kBlockRows = 16;
-constexpr int64_t kBlockColumns = 32;
+constexpr int64_t kBlockColumns = 24;  // not of 32, which stay of 8 bits
 
 double number_of(uint8_t code) {
   const int exponent = code >> 3 & 15;
@@ -81,7 +81,7 @@ class ScaledWeights : public ::testing::TestWithParam<std::string> {
                                                      : scaling == Scaling::kRow  ? row
                                                                                  : block)];
       const double value = number_of(codes[static_cast<size_t>(i)]) * scale;
-      const bool is_widened = scaling == Scaling::kBlock && block_columns_ % 128 != 0;
+      const bool is_widened = scaling == Scaling::kBlock && block_columns_ % 32 != 0;
       values.push_back(is_widened ? as_bfloat16(static_cast<float>(value)) : value);
     }
     checkpoint_.add(name + ".weight", DType::kF8E4M3, {rows, columns}, std::move(codes));
@@ -138,9 +138,9 @@ TEST_P(ScaledWeights, ProductsAreThoseOfCodesTimesScales) {
   }
 }
 
-TEST_P(ScaledWeights, BlocksOf128ColumnsAndOfWholeTimesThatStayOf8Bits) {
+TEST_P(ScaledWeights, BlocksOf32And128ColumnsAndOfWholeTimesThatStayOf8Bits) {
   constexpr int64_t kWide = 300;
-  for (const int64_t block_columns : {128, 256}) {
+  for (const int64_t block_columns : {32, 96, 128, 256}) {
     block_columns_ = block_columns;
     checkpoint_.set_config({{"quantization_config", {{"weight_block_size", {kBlockRows, block_columns}}}}});
     const std::string name = "w" + std::to_string(block_columns);
@@ -153,13 +153,97 @@ TEST_P(ScaledWeights, BlocksOf128ColumnsAndOfWholeTimesThatStayOf8Bits) {
     const Linear planned(plan, parts, kWide);
     const Linear linear(loader, parts, kWide);
     EXPECT_EQ(plan.bytes(), loader.bytes());
-    EXPECT_EQ(loader.bytes(), backend_->packed_bytes(DType::kF8E4M3_128, 2 * kRows, kWide));
+    const DType form = block_columns % 128 == 0 ? DType::kF8E4M3_128 : DType::kF8E4M3_32;
+    EXPECT_EQ(loader.bytes(), backend_->packed_bytes(form, 2 * kRows, kWide));
     EXPECT_EQ(loader.widened().to_string(), "");
     const std::vector<float> x = inputs(3 * kWide);
     std::vector<float> out(3 * 2 * kRows);
     linear(BareStep(*backend_), ops::ConstView(x.data(), 3, kWide), ops::View(out.data(), 3, 2 * kRows));
     expect_products(out, x, values, kWide);
   }
+}
+
+// MXFP8: an exponent for every 32 columns, and nothing in the configuration that says so.
+TEST_P(ScaledWeights, ExponentsArePowersOfTwoOf32Columns) {
+  constexpr int64_t kExponents = (kColumns + 31) / 32;
+  std::vector<uint8_t> codes;
+  std::vector<uint8_t> exponents;
+  for (int64_t i = 0; i < 2 * kRows * kExponents; ++i) exponents.push_back(static_cast<uint8_t>(between(110, 130)));
+  std::vector<std::vector<double>> values(2);
+  for (int64_t i = 0; i < 2 * kRows * kColumns; ++i) {
+    codes.push_back(static_cast<uint8_t>(between(0, 1) * 128 + between(0, 126)));
+    const int64_t row = i / kColumns;
+    const uint8_t exponent = exponents[static_cast<size_t>(row * kExponents + i % kColumns / 32)];
+    values[static_cast<size_t>(row / kRows)].push_back(std::ldexp(number_of(codes.back()), exponent - 127));
+  }
+  const auto half = [](const std::vector<uint8_t>& all, size_t which) {
+    const auto begin = all.begin() + static_cast<ptrdiff_t>(which * all.size() / 2);
+    return std::vector<uint8_t>(begin, begin + static_cast<ptrdiff_t>(all.size() / 2));
+  };
+  for (size_t i = 0; i < 2; ++i) {
+    checkpoint_.add("w" + std::to_string(i) + ".weight", DType::kF8E4M3, {kRows, kColumns}, half(codes, i));
+    checkpoint_.add("w" + std::to_string(i) + ".weight_scale", DType::kU8, {kRows, kExponents}, half(exponents, i));
+  }
+  checkpoint_.add("experts.gate_up_proj", DType::kF8E4M3, {2, kRows, kColumns}, codes);
+  checkpoint_.add("experts.gate_up_proj_scale", DType::kU8, {2, kRows, kExponents}, exponents);
+  checkpoint_.add("experts.down_proj", DType::kF32, {2, kColumns, kRows / 2},
+                  std::vector<uint8_t>(kColumns * kRows * sizeof(float)));
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  const std::vector<float> x = inputs(2 * kColumns);
+  for (size_t i = 0; i < 2; ++i) {
+    const Linear linear(loader, "w" + std::to_string(i), kColumns, kRows);
+    std::vector<float> out(2 * kRows);
+    linear(BareStep(*backend_), ops::ConstView(x.data(), 2, kColumns), ops::View(out.data(), 2, kRows));
+    expect_products(out, x, values[i]);
+  }
+  EXPECT_EQ(loader.bytes(), 2 * backend_->packed_bytes(DType::kF8E4M3_32, kRows, kColumns));
+  EXPECT_EQ(loader.widened().to_string(), "");
+  const ExpertShape shape{.num_experts = 2, .hidden_size = kColumns, .intermediate_size = kRows / 2};
+  const ExpertLinear experts = ExpertLinear::gate_and_up(loader, "", shape);
+  const ExpertLinear down = ExpertLinear::down(loader, "", shape);
+  ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  const int32_t offsets[] = {0, 1, 2};
+  std::vector<float> out(2 * kRows);
+  experts(BareStep(*backend_), ops::ConstView(x.data(), 2, kColumns), offsets, ops::View(out.data(), 2, kRows));
+  for (size_t e = 0; e < 2; ++e) {
+    const auto begin = static_cast<ptrdiff_t>(e);
+    expect_products({out.begin() + begin * kRows, out.begin() + (begin + 1) * kRows},
+                    {x.begin() + begin * kColumns, x.begin() + (begin + 1) * kColumns}, values[e]);
+  }
+
+  MemoryCheckpoint another;
+  another.add("w.weight", DType::kF8E4M3, {kRows, kColumns}, half(codes, 0));
+  another.add("w.weight_scale", DType::kU8, {kRows, kExponents + 1},
+              std::vector<uint8_t>(static_cast<size_t>(kRows * (kExponents + 1))));
+  Loader refuses(Loader::Mode::kLoad, another, *backend_);
+  const Linear linear(refuses, "w", kColumns, kRows);
+  EXPECT_THAT(refuses.finish({}).message(), HasSubstr("an exponent for every 32 columns"));
+}
+
+// As compressed-tensors writes it: inputs have exponents of their own, of the same groups.
+TEST_P(ScaledWeights, InputsOfMxfp8HaveExponentsToo) {
+  const boost::json::value config = boost::json::parse(R"({"quantization_config": {
+      "quant_method": "compressed-tensors", "format": "mxfp8-quantized", "config_groups": {"group_0": {
+          "targets": ["Linear"],
+          "weights": {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "symmetric": true,
+                      "dynamic": false, "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"},
+          "input_activations": {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32,
+                                "symmetric": true, "dynamic": true, "scale_dtype": "torch.uint8"}}}}})");
+  checkpoint_.set_config(config.as_object());
+  checkpoint_.add("w.weight", DType::kF8E4M3, {kRows, 64}, std::vector<uint8_t>(kRows * 64, 0x38));  // 1
+  checkpoint_.add("w.weight_scale", DType::kU8, {kRows, 2}, std::vector<uint8_t>(kRows * 2, 127));
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  EXPECT_EQ(loader.weight({"w.weight", {kRows, 64}}).input,
+            (ops::InputForm{.rounding = ops::RowRounding::kMxFloat8, .group = 32}));
+  const Linear linear(loader, "w", 64, kRows);
+  ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  std::vector<float> x(64, 0.0f);
+  x[0] = 1.0f;
+  x[1] = 0x1.1p-2f;    // of three bits of fraction: 2^-2
+  x[40] = 0x1.1p-20f;  // the only one of its group
+  std::vector<float> out(kRows);
+  linear(BareStep(*backend_), ops::ConstView(x.data(), 1, 64), ops::View(out.data(), 1, kRows));
+  for (const float value : out) EXPECT_EQ(value, 1.25f + 0x1p-20f);
 }
 
 TEST_P(ScaledWeights, PartsWithScalesOfTheirOwnAreOneProduct) {
@@ -240,7 +324,7 @@ TEST_P(ScaledWeights, StacksOfExpertsHaveScalesOfEachMatrixRowOrBlock) {
     int64_t block_columns;
   };
   for (const Case& one : {Case{{2}, kStackRows, kColumns}, Case{{2, 1, 1}, kStackRows, kColumns},
-                          Case{{2, kStackRows, 1}, 1, kColumns}, Case{{2, 5, 3}, 16, 32}}) {
+                          Case{{2, kStackRows, 1}, 1, kColumns}, Case{{2, 5, 3}, kBlockRows, kBlockColumns}}) {
     SCOPED_TRACE(one.scales.to_string());
     MemoryCheckpoint checkpoint;
     checkpoint.set_config({{"quantization_config", {{"weight_block_size", {kBlockRows, kBlockColumns}}}}});

@@ -385,6 +385,7 @@ TEST_P(QuantiseKernelTest, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3, 64, 1024), 64 * (1024 + 4));
   EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3_128, 64, 1024), 64 * (1024 + 8 * 4));
   EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3_128, 64, 1000), 64 * (1000 + 8 * 4));
+  EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3_32, 64, 1000), 64 * (1000 + 32 * 4));
 }
 
 // As a checkpoint of them is given to pack(): codes, and behind each row the float that they are multiplied by.
@@ -404,15 +405,17 @@ TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithTheirScalesArePackedAsTheyAre
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], i < kColumns ? 0.3f : -6.0f) << i;
 }
 
-TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithAScaleForEvery128ColumnsArePackedAsTheyAre) {
-  constexpr int64_t kColumns = 300;  // the last scale is that of 44
+TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithScalesOfColumnsArePackedAsTheyAre) {
+  constexpr int64_t kColumns = 300;  // the last scale is that of 44, or of 12
   Random random(12);
-  const testing::StoredWeights stored(DType::kF8E4M3_128, 19, kColumns, random);
-  const TensorView view = stored.view();
-  const auto weight = backend_->pack({&view, 1});
-  ASSERT_TRUE(weight.ok()) << weight.status().message();
-  EXPECT_EQ((*weight)->bytes(), backend_->packed_bytes(DType::kF8E4M3_128, 19, kColumns));
-  EXPECT_EQ(read_back(*backend_, **weight), testing::values_of(view));
+  for (const DType dtype : {DType::kF8E4M3_128, DType::kF8E4M3_32}) {
+    const testing::StoredWeights stored(dtype, 19, kColumns, random);
+    const TensorView view = stored.view();
+    const auto weight = backend_->pack({&view, 1});
+    ASSERT_TRUE(weight.ok()) << weight.status().message();
+    EXPECT_EQ((*weight)->bytes(), backend_->packed_bytes(dtype, 19, kColumns));
+    EXPECT_EQ(read_back(*backend_, **weight), testing::values_of(view));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, QuantiseKernelTest, ::testing::ValuesIn(kCpuIsas),

@@ -124,12 +124,12 @@ TEST(RowsOfEightBitFloats, AreAsNearAsTheirCodes_cuda) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, SomeRows,
                          ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E4M3_128,
-                                           DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
-                                           DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
-                                           DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4, DType::kNVFP4, DType::kU4_32,
-                                           DType::kU4_64, DType::kU4_128, DType::kU4_32_F32, DType::kI8_32,
-                                           DType::kI8_128, DType::kI8_32_Z, DType::kNF4, DType::kFP4, DType::kU4_64_HZ,
-                                           DType::kU4_32_FZ, DType::kI8_64_HZ),
+                                           DType::kF8E4M3_32, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                           DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
+                                           DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4, DType::kNVFP4,
+                                           DType::kU4_32, DType::kU4_64, DType::kU4_128, DType::kU4_32_F32,
+                                           DType::kI8_32, DType::kI8_128, DType::kI8_32_Z, DType::kNF4, DType::kFP4,
+                                           DType::kU4_64_HZ, DType::kU4_32_FZ, DType::kI8_64_HZ),
                          [](const auto& test) { return "cuda_" + std::string(name(test.param)); });
 
 }  // namespace

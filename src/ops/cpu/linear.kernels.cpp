@@ -48,8 +48,9 @@ struct F8E4M3Format {
   QUIRE_INLINE FW values(const uint8_t* block, int v) { return load_f8e4m3s(block + v * kWide); }
 };
 
+template <DType kType>
 struct F8E4M3BlocksFormat : F8E4M3Format {
-  static constexpr int64_t kPanelScaleSteps = kScaleColumns;
+  static constexpr int64_t kPanelScaleSteps = columns_of_scale(kType);
 };
 
 template <class Format>
@@ -302,7 +303,9 @@ LinearKernel float_linear(DType dtype) {
     case DType::kF8E4M3:
       return linear<F8E4M3Format>;
     case DType::kF8E4M3_128:
-      return linear<F8E4M3BlocksFormat>;
+      return linear<F8E4M3BlocksFormat<DType::kF8E4M3_128>>;
+    case DType::kF8E4M3_32:
+      return linear<F8E4M3BlocksFormat<DType::kF8E4M3_32>>;
     case DType::kNF4:
       return linear<NF4Format>;
     case DType::kFP4:

@@ -48,6 +48,7 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
       return PanelLayout{.block_steps = 2, .value_bytes = 2};
     case DType::kF8E4M3:
     case DType::kF8E4M3_128:
+    case DType::kF8E4M3_32:
       return PanelLayout{.block_steps = 1, .value_bytes = 1, .panel_scales = 4};
     case DType::kQ4_0:
     case DType::kIQ4_NL:

@@ -1,13 +1,10 @@
 #include "ops/cuda/attention_trial.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <vector>
 
-#include "base/check.h"
 #include "ops/cuda/attention_limits.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/kernels.h"

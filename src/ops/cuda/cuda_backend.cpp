@@ -489,9 +489,8 @@ class CudaBackend final : public Backend {
     if (tried.ok()) return;
     attention_.reset();
     log_warning(
-        "card {}: other kernels of attention than quire's own have failed their trial ({}), and are left alone: "
-        "prompts "
-        "take longer. --attention-backend flashinfer insists on them, native spares the trial",
+        "card {}: kernels of attention that are not quire's own have failed their trial ({}) and are left alone; "
+        "prompts take longer. --attention-backend flashinfer insists on them, native spares the trial",
         options_.device, tried.message());
   }
 

@@ -20,6 +20,7 @@ bool with_decoded_format(DType dtype, const Body& body) {
     QUIRE_DECODED(kBF16)
     QUIRE_DECODED(kF8E4M3)
     QUIRE_DECODED(kF8E4M3_128)
+    QUIRE_DECODED(kF8E4M3_32)
     QUIRE_DECODED(kQ4_0)
     QUIRE_DECODED(kQ4_1)
     QUIRE_DECODED(kQ5_0)

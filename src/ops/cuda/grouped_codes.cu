@@ -284,17 +284,6 @@ void launch_codes(const GroupedRowsWork& work, const CodedX& x, cudaStream_t str
   }
 }
 
-// Whether this card's code has these kernels: Hopper's, where the program was built for 9.0a.
-bool has_warpgroups() {
-#if defined(QUIRE_BUILT_FOR_HOPPER) || !defined(__CUDACC__)
-  cudaFuncAttributes attributes = {};
-  check_cuda(cudaFuncGetAttributes(&attributes, multiply_codes_kernel<64, true>), "cudaFuncGetAttributes");
-  return attributes.binaryVersion == 90 && attributes.ptxVersion == 90;
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 bool multiply_grouped_codes(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
@@ -302,7 +291,7 @@ bool multiply_grouped_codes(const GroupedRowsWork& work, void* scratch, int64_t 
   const bool blocks = shape.dtype == DType::kF8E4M3_128;
   if (!blocks && shape.dtype != DType::kF8E4M3) return false;
   if (shape.columns % (blocks ? kScaleColumns : kVector) != 0 || shape.columns > INT32_MAX / kWeightRows) return false;
-  if (work.x_group_stride != 0 || work.out_group_stride != 0 || !has_warpgroups()) return false;
+  if (work.x_group_stride != 0 || work.out_group_stride != 0 || !runs_hopper_code()) return false;
   if (work.num_rows == 0 || work.num_groups == 0 || shape.rows == 0) return true;
   const int64_t most = scratch_bytes / quantised_row_bytes(shape.dtype, shape.columns);
   if (most == 0) return false;

@@ -14,21 +14,44 @@ __global__ void probe() {
 
 }  // namespace
 
-bool kernels_overlap() {
-  // What this program's kernels are on a card never changes: asked once for each.
-  enum Answer : int8_t { kUnknown, kNo, kYes };
-  static std::array<std::atomic<Answer>, 64> answers{};
+namespace {
+
+// Of this program's kernels on the current card, which never change: asked once for each card.
+struct Code {
+  int ptx;     // what they were compiled from: 90 for 9.0
+  int binary;  // what they are
+};
+Code code_on_card() {
+  constexpr int kFactor = 1000;
+  constexpr int kUnknown = 0;
+  static std::array<std::atomic<int>, 64> known{};
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  if (device < 0 || device >= static_cast<int>(answers.size())) return false;
-  std::atomic<Answer>& answer = answers[static_cast<size_t>(device)];
-  if (answer.load(std::memory_order_relaxed) == kUnknown) {
-    // A card for which only older code could be translated has kernels that do not wait.
+  if (device < 0 || device >= static_cast<int>(known.size())) return {};
+  std::atomic<int>& code = known[static_cast<size_t>(device)];
+  if (code.load(std::memory_order_relaxed) == kUnknown) {
     cudaFuncAttributes attributes = {};
     check_cuda(cudaFuncGetAttributes(&attributes, probe), "cudaFuncGetAttributes");
-    answer.store(attributes.ptxVersion >= 90 ? kYes : kNo, std::memory_order_relaxed);
+    code.store(attributes.ptxVersion * kFactor + attributes.binaryVersion, std::memory_order_relaxed);
   }
-  return answer.load(std::memory_order_relaxed) == kYes;
+  const int both = code.load(std::memory_order_relaxed);
+  return {.ptx = both / kFactor, .binary = both % kFactor};
+}
+
+}  // namespace
+
+// A card for which only older code could be translated has kernels that do not wait.
+bool kernels_overlap() {
+  return code_on_card().ptx >= 90;
+}
+
+bool runs_hopper_code() {
+#if defined(QUIRE_BUILT_FOR_HOPPER) || !defined(__CUDACC__)
+  const Code code = code_on_card();
+  return code.ptx == 90 && code.binary == 90;
+#else
+  return false;
+#endif
 }
 
 }  // namespace quire::ops::cuda

@@ -17,6 +17,9 @@ void check_cuda(cudaError_t error, const char* what);
 // Hopper and later), and so may be launched while those still run.
 bool kernels_overlap();
 
+// Whether its kernels are those of Hopper alone (9.0a), which have its products of warpgroups.
+bool runs_hopper_code();
+
 // In its turn on the stream. `shared_bytes`: what dynamic_shared() gives. The kernel begins with begin_kernel().
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,

@@ -362,6 +362,7 @@ bool with_decoder(DType dtype, const Body& body) {
     QUIRE_DECODER(kBF16)
     QUIRE_DECODER(kF8E4M3)
     QUIRE_DECODER(kF8E4M3_128)
+    QUIRE_DECODER(kF8E4M3_32)
     QUIRE_DECODER(kQ4_0)
     QUIRE_DECODER(kQ4_1)
     QUIRE_DECODER(kQ5_0)

@@ -245,15 +245,15 @@ template <>
 struct Slice<DType::kF8E4M3> : PlainSlice<DType::kF8E4M3> {};
 
 // Each piece has the scale of its columns, from behind the row's codes.
-template <>
-struct Slice<DType::kF8E4M3_128> : PlainSlice<DType::kF8E4M3> {
+template <DType kType>
+struct ScaledPieces : PlainSlice<DType::kF8E4M3> {
   using Plain = PlainSlice<DType::kF8E4M3>;
   static constexpr int kGroups = 2;
   static constexpr int kWeights = 2;
   static constexpr float kOffset = 0;
   static constexpr float kUnit = 1;
   static constexpr bool kHasMinimum = false;
-  static_assert(kScaleColumns % 16 == 0, "a piece has one scale");
+  static_assert(columns_of_scale(kType) % 16 == 0, "a piece has one scale");
   struct Raw : Plain::Raw {
     float scales[2];
   };
@@ -265,7 +265,7 @@ struct Slice<DType::kF8E4M3_128> : PlainSlice<DType::kF8E4M3> {
       const int column = byte_of(slice, i);
       raw.scales[i] = 0;
       if (column >= columns) continue;
-      const uint8_t* at = row + columns + scale_of_column(DType::kF8E4M3_128, column) * sizeof(float);
+      const uint8_t* at = row + columns + scale_of_column(kType, column) * sizeof(float);
       raw.scales[i] = columns % 4 == 0 ? load_weight<float>(at) : load_float(at);
     }
   }
@@ -279,6 +279,10 @@ struct Slice<DType::kF8E4M3_128> : PlainSlice<DType::kF8E4M3> {
     __device__ float scale(int group) const { return scales[group]; }
   };
 };
+template <>
+struct Slice<DType::kF8E4M3_128> : ScaledPieces<DType::kF8E4M3_128> {};
+template <>
+struct Slice<DType::kF8E4M3_32> : ScaledPieces<DType::kF8E4M3_32> {};
 
 // Codes of 4 bits behind kHead bytes: a half d and, of four, a half m.
 template <typename Raw, int kBytes, int kHead>
