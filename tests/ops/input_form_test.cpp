@@ -99,7 +99,8 @@ TEST(InputForms, FloatsOfFourBitsInMxGroupsHaveExponents) {
 
 TEST(InputForms, FloatsOfEightBitsInMxGroupsHaveTheSameExponents) {
   const InputForm form{.rounding = RowRounding::kMxFloat8, .group = 4};
-  // A largest of 1.7 has 2^0, whose smallest codes are steps of 2^-17; of 1.8, nearer to 2, twice that; ties to even codes.
+  // A largest of 1.7 has 2^0, whose smallest codes are steps of 2^-17; of 1.8, nearer to 2, twice that; ties to even
+  // codes.
   EXPECT_EQ(formed(form, {1.7f, 0.5f, -0x1p-18f, 0x1.8p-17f, 1.8f, 0x1p-17f, 0x1.8p-16f, -1.0625f}),
             (std::vector<float>{1.75f, 0.5f, 0, 0x1p-16f, 1.75f, 0, 0x1p-15f, -1.0f}));
   EXPECT_EQ(formed(form, {0, 0, 0, 0}), (std::vector<float>{0, 0, 0, 0}));
