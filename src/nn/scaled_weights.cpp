@@ -223,7 +223,7 @@ DType form_of_float8(const StoredWeight& weight) {
   if (weight.stored == DType::kF8E5M2) return DType::kBF16;
   if (weight.scale_columns >= weight.stored_columns) return DType::kF8E4M3;
   if (weight.scale_columns % ops::kScaleColumns == 0) return DType::kF8E4M3_128;
-  return weight.scale_columns % ops::kMxScaleColumns == 0 ? DType::kF8E4M3_32 : DType::kBF16;
+  return weight.scales.dtype == DType::kU8 ? DType::kF8E4M3_32 : DType::kBF16;
 }
 
 void read_float8(const StoredWeight& weight, int64_t row, DType form, uint8_t* out) {

@@ -21,8 +21,8 @@ bool are_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec
 // for matrices that are so with other scales than one number, and for stacks whose matrices are no whole blocks.
 Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare,
                       StoredWeight& out);
-// F8_E4M3 where a row has one scale, F8_E4M3_128 where blocks are whole times 128 columns wide, F8_E4M3_32 where they
-// are whole times 32, which loses nothing; else, and of F8_E5M2, BF16, which is within 2^-9 of a value.
+// F8_E4M3 where a row has one scale, F8_E4M3_128 where blocks are whole times 128 columns wide, F8_E4M3_32 of MXFP8,
+// which loses nothing; else, and of F8_E5M2, BF16, which is within 2^-9 of a value.
 DType form_of_float8(const StoredWeight& weight);
 // As BF16, or as form_of_float8() with its floats behind the row (ops/quantise.h).
 void read_float8(const StoredWeight& weight, int64_t row, DType form, uint8_t* out);

@@ -142,7 +142,7 @@ const Case kCases[] = {
     {"Q8_0", [](Sample& s) { add_blocks(s); }, 32, DType::kQ8_0, DType::kF32},
     {"F8_one", [](Sample& s) { add_float8(s, kStored, kAcross); }, 1, DType::kF8E4M3, DType::kBF16},
     {"F8_rows", [](Sample& s) { add_float8(s, 1, kAcross); }, 1, DType::kF8E4M3, DType::kBF16},
-    {"F8_blocks_of_32", [](Sample& s) { add_float8(s, 8, 32); }, 32, DType::kF8E4M3_32, DType::kBF16},
+    {"F8_blocks_of_32", [](Sample& s) { add_float8(s, 8, 32); }, 32, DType::kBF16, DType::kBF16},
     {"F8_blocks_of_128", [](Sample& s) { add_float8(s, 8, 128); }, 128, DType::kF8E4M3_128, DType::kBF16},
     {"MXFP4", [](Sample& s) { add_mxfp4(s); }, 32, DType::kMXFP4, DType::kBF16},
 };

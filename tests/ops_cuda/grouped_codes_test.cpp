@@ -2,24 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "ops/cuda/kernels.h"
 #include "ops/quantise.h"
 #include "ops/reference/kv_values.h"
-#include "tests/ops/ops_test_support.h"
-#include "tests/ops_cuda/on_card.h"
+#include "tests/ops_cuda/grouped_products.h"
 
 namespace quire::ops::cuda {
 namespace {
 
 using ops::testing::Random;
-using ops::testing::StoredWeights;
+using testing::GroupedProduct;
+using testing::GroupsOnCard;
 using testing::OnCard;
 
-constexpr float kUntouched = 12345.0f;
-constexpr int64_t kPastX = 4;    // between rows of x
-constexpr int64_t kPastOut = 2;  // and of what comes out
+constexpr int64_t kPastX = 4;  // between rows of x
 
 class GroupedCodes : public ::testing::TestWithParam<DType> {
  protected:
@@ -47,62 +44,18 @@ class GroupedCodes : public ::testing::TestWithParam<DType> {
   void expect_products(const std::vector<int32_t>& offsets, int64_t rows, int64_t columns, bool with_bias,
                        int64_t rows_at_once = 0) {
     const auto num_groups = static_cast<int64_t>(offsets.size()) - 1;
-    const int64_t used = quantised_row_bytes(dtype(), columns);
-    const int64_t stride = (used + 15) / 16 * 16 + 16;
-    const int64_t num_rows = offsets.back();
-    std::vector<std::vector<float>> weights;
-    std::vector<std::unique_ptr<OnCard<uint8_t>>> memory;
-    std::vector<const uint8_t*> addresses;
-    for (int64_t g = 0; g < num_groups; ++g) {
-      const StoredWeights stored(dtype(), rows, columns, random_);
-      weights.push_back(ops::testing::values_of(stored.view()));
-      std::vector<uint8_t> bytes(static_cast<size_t>(rows * stride), 0xff);  // NaN between rows of numbers
-      for (int64_t n = 0; n < rows; ++n) {
-        std::memcpy(bytes.data() + n * stride, static_cast<const uint8_t*>(stored.view().data) + n * used,
-                    static_cast<size_t>(used));
-      }
-      memory.push_back(std::make_unique<OnCard<uint8_t>>(bytes));
-      addresses.push_back(memory.back()->data());
-    }
-    const std::vector<float> x = exact_rows(num_rows, columns);
-    const std::vector<float> bias = random_.normals(num_groups * (rows + 1));
-    const OnCard<const uint8_t*> card_addresses(addresses);
-    const OnCard<int32_t> card_offsets(offsets);
-    const OnCard<float> card_x(x);
-    const OnCard<float> card_bias(bias);
-    const OnCard<float> out(static_cast<size_t>(num_rows * (rows + kPastOut)), kUntouched);
-    const int64_t scratch_bytes = (rows_at_once == 0 ? num_rows : rows_at_once) * used;
+    const GroupsOnCard groups(dtype(), num_groups, rows, columns, random_);
+    const GroupedProduct product{.groups = groups,
+                                 .offsets = offsets,
+                                 .x = exact_rows(offsets.back(), columns),
+                                 .x_stride = columns + kPastX,
+                                 .bias = with_bias ? random_.normals(num_groups * (rows + 1)) : std::vector<float>()};
+    const int64_t scratch_bytes =
+        (rows_at_once == 0 ? offsets.back() : rows_at_once) * quantised_row_bytes(dtype(), columns);
     const OnCard<uint8_t> scratch(static_cast<size_t>(scratch_bytes), uint8_t{0xff});
-    ASSERT_TRUE(multiply_grouped_codes({.shape = {nullptr, dtype(), rows, columns, stride},
-                                        .weights = card_addresses.data(),
-                                        .num_groups = static_cast<int32_t>(num_groups),
-                                        .offsets = card_offsets.data(),
-                                        .num_rows = num_rows,
-                                        .x = card_x.data(),
-                                        .x_stride = columns + kPastX,
-                                        .bias = with_bias ? card_bias.data() : nullptr,
-                                        .bias_stride = rows + 1,
-                                        .out = out.data(),
-                                        .out_stride = rows + kPastOut},
-                                       scratch.data(), scratch_bytes, nullptr));
-    const std::vector<float> got = out.read();
-    for (int64_t g = 0; g < num_groups; ++g) {
-      for (int64_t m = offsets[static_cast<size_t>(g)]; m < offsets[static_cast<size_t>(g) + 1]; ++m) {
-        const float* of_row = got.data() + m * (rows + kPastOut);
-        for (int64_t n = 0; n < rows; ++n) {
-          double sum = with_bias ? bias[static_cast<size_t>(g * (rows + 1) + n)] : 0.0;
-          double magnitude = std::fabs(sum);
-          for (int64_t k = 0; k < columns; ++k) {
-            const double each = double{x[static_cast<size_t>(m * (columns + kPastX) + k)]} *
-                                weights[static_cast<size_t>(g)][static_cast<size_t>(n * columns + k)];
-            sum += each;
-            magnitude += std::fabs(each);
-          }
-          ASSERT_NEAR(of_row[n], sum, 1e-6 * magnitude) << "group " << g << ", row " << m << ", " << n;
-        }
-        for (int64_t n = rows; n < rows + kPastOut; ++n) EXPECT_EQ(of_row[n], kUntouched);
-      }
-    }
+    product.expect(1e-6, 0, [&](const GroupedRowsWork& work) {
+      ASSERT_TRUE(multiply_grouped_codes(work, scratch.data(), scratch_bytes, nullptr));
+    });
   }
 
   Random random_{31};

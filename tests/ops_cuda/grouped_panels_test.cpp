@@ -1,24 +1,19 @@
 // Products of many rows of experts by tensor cores of 16 bits.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <utility>
 
 #include "ops/cuda/kernels.h"
-#include "ops/quantise.h"
 #include "ops/reference/kv_values.h"
-#include "tests/ops/ops_test_support.h"
-#include "tests/ops_cuda/on_card.h"
+#include "tests/ops_cuda/grouped_products.h"
 
 namespace quire::ops::cuda {
 namespace {
 
 using ops::testing::Random;
-using ops::testing::StoredWeights;
+using testing::GroupedProduct;
+using testing::GroupsOnCard;
 using testing::OnCard;
-
-constexpr float kUntouched = 12345.0f;
 
 class GroupedPanels : public ::testing::TestWithParam<DType> {
  protected:
@@ -34,69 +29,25 @@ class GroupedPanels : public ::testing::TestWithParam<DType> {
     return reference::code_to_float(to, reference::float_to_code(to, value));
   }
 
-  // x_row: of which `far` times the numbers are given, as far out of F16's range as that is. rows_at_once: that the
+  // far: x is so many times as large, and as far out of the range of F16 as that is. rows_at_once: that the
   // scratch has room for, 0: all.
   void expect_products(const std::vector<int32_t>& offsets, int64_t rows, int64_t columns, bool with_bias,
                        float far = 1, int64_t rows_at_once = 0) {
     const auto num_groups = static_cast<int64_t>(offsets.size()) - 1;
-    const int64_t used = quantised_row_bytes(dtype(), columns);
-    const int64_t stride = (used + 15) / 16 * 16 + 16;
-    const int64_t num_rows = offsets.back();
-    std::vector<std::vector<float>> weights;
-    std::vector<std::unique_ptr<OnCard<uint8_t>>> memory;
-    std::vector<const uint8_t*> addresses;
-    for (int64_t g = 0; g < num_groups; ++g) {
-      const StoredWeights stored(dtype(), rows, columns, random_);
-      weights.push_back(ops::testing::values_of(stored.view()));
-      std::vector<uint8_t> bytes(static_cast<size_t>(rows * stride), 0xff);  // NaN between rows of numbers
-      for (int64_t n = 0; n < rows; ++n) {
-        std::memcpy(bytes.data() + n * stride, static_cast<const uint8_t*>(stored.view().data) + n * used,
-                    static_cast<size_t>(used));
-      }
-      memory.push_back(std::make_unique<OnCard<uint8_t>>(bytes));
-      addresses.push_back(memory.back()->data());
-    }
-    std::vector<float> x = random_.normals(num_rows * (columns + 3));
+    const GroupsOnCard groups(dtype(), num_groups, rows, columns, random_);
+    std::vector<float> x = random_.normals(offsets.back() * (columns + 3));
     for (float& value : x) value = rounded(value) * far;
-    const std::vector<float> bias = random_.normals(num_groups * (rows + 1));
-    const OnCard<const uint8_t*> card_addresses(addresses);
-    const OnCard<int32_t> card_offsets(offsets);
-    const OnCard<float> card_x(x);
-    const OnCard<float> card_bias(bias);
-    const OnCard<float> out(static_cast<size_t>(num_rows * (rows + 2)), kUntouched);
-    const int64_t scratch_bytes = (rows_at_once == 0 ? num_rows : rows_at_once) * ((columns + 1023) / 1024 * 2048 + 4);
+    const GroupedProduct product{.groups = groups,
+                                 .offsets = offsets,
+                                 .x = std::move(x),
+                                 .x_stride = columns + 3,
+                                 .bias = with_bias ? random_.normals(num_groups * (rows + 1)) : std::vector<float>()};
+    const int64_t scratch_bytes =
+        (rows_at_once == 0 ? offsets.back() : rows_at_once) * ((columns + 1023) / 1024 * 2048 + 4);
     const OnCard<uint8_t> scratch(static_cast<size_t>(scratch_bytes), uint8_t{0xff});
-    multiply_grouped_tiles({.shape = {nullptr, dtype(), rows, columns, stride},
-                            .weights = card_addresses.data(),
-                            .num_groups = static_cast<int32_t>(num_groups),
-                            .offsets = card_offsets.data(),
-                            .num_rows = num_rows,
-                            .x = card_x.data(),
-                            .x_stride = columns + 3,
-                            .bias = with_bias ? card_bias.data() : nullptr,
-                            .bias_stride = rows + 1,
-                            .out = out.data(),
-                            .out_stride = rows + 2},
-                           scratch.data(), scratch_bytes, nullptr);
-    const std::vector<float> got = out.read();
-    for (int64_t g = 0; g < num_groups; ++g) {
-      for (int64_t m = offsets[static_cast<size_t>(g)]; m < offsets[static_cast<size_t>(g) + 1]; ++m) {
-        const float* of_row = got.data() + m * (rows + 2);
-        for (int64_t n = 0; n < rows; ++n) {
-          double sum = with_bias ? bias[static_cast<size_t>(g * (rows + 1) + n)] : 0.0;
-          double magnitude = std::fabs(sum);
-          for (int64_t k = 0; k < columns; ++k) {
-            const double each = double{x[static_cast<size_t>(m * (columns + 3) + k)]} *
-                                weights[static_cast<size_t>(g)][static_cast<size_t>(n * columns + k)];
-            sum += each;
-            magnitude += std::fabs(each);
-          }
-          ASSERT_NEAR(of_row[n], sum, most() * magnitude + 2e-7 * far) << "group " << g << ", row " << m << ", " << n;
-        }
-        EXPECT_EQ(of_row[rows], kUntouched);
-        EXPECT_EQ(of_row[rows + 1], kUntouched);
-      }
-    }
+    product.expect(most(), 2e-7 * far, [&](const GroupedRowsWork& work) {
+      multiply_grouped_tiles(work, scratch.data(), scratch_bytes, nullptr);
+    });
   }
 
   Random random_{29};
