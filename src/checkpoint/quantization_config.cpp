@@ -251,13 +251,10 @@ Status check_weights(const ConfigFields& fields, std::string_view format, const 
       return fields.refuse("num_bits", "2 to 8 bits of type int, a byte each");
     return {};
   }
-  if (format == "float-quantized" || format == "naive-quantized") {
+  const bool is_mx8 = format == "mxfp8-quantized";
+  if (is_mx8 || format == "float-quantized" || format == "naive-quantized") {
     if (!weights.is_float || weights.bits != 8) return fields.refuse("num_bits", "8 bits of type float");
-    return {};
-  }
-  if (format == "mxfp8-quantized") {
-    if (!weights.is_float || weights.bits != 8) return fields.refuse("num_bits", "8 bits of type float");
-    if (weights.group_size != 32) return fields.refuse("group_size", "32");
+    if (is_mx8 && weights.group_size != 32) return fields.refuse("group_size", "32");
     return {};
   }
   const bool is_nv = format == "nvfp4-pack-quantized";

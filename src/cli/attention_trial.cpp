@@ -3,6 +3,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -49,14 +53,21 @@ Status wait_for_trial(runner::WorkerProcess& process, double seconds) {
 
 std::function<Status()> begin_attention_trial(const EngineConfig& config, int card) {
   if (config.attention_backend != AttentionBackend::kAuto || config.batch_invariant || !is_quire()) return {};
-  auto started = start_again({"quire", "try-attention", "--device", name(DeviceChoice::cuda(card))}, {});
-  if (!started.ok()) {
-    log_warning("kernels of attention are not tried: {}", started.status().message());
-    return {};
+  static std::mutex mutex;
+  static std::map<int, std::shared_future<Status>> outcomes;  // by card
+  const std::lock_guard lock(mutex);
+  std::shared_future<Status>& outcome = outcomes[card];
+  if (!outcome.valid()) {
+    auto started = start_again({"quire", "try-attention", "--device", name(DeviceChoice::cuda(card))}, {});
+    if (!started.ok()) {
+      log_warning("kernels of attention are not tried: {}", started.status().message());
+      return {};
+    }
+    // Whoever asks first waits.
+    outcome = std::async(std::launch::deferred,
+                         [process = std::move(*started)] { return wait_for_trial(*process, kMostSeconds); });
   }
-  return [process = std::shared_ptr<runner::WorkerProcess>(std::move(*started))] {
-    return wait_for_trial(*process, kMostSeconds);
-  };
+  return [outcome] { return outcome.get(); };
 }
 
 }  // namespace quire::cli

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include "base/status.h"
 #include "runner/worker_launcher.h"
@@ -12,8 +11,9 @@
 
 namespace quire::cli {
 
-// Starts `quire try-attention`, which ends while the caller gets the card ready. What is returned waits for it; empty:
-// nothing is to be tried (another choice than auto, a program that is not quire's own or has no such process).
+// Starts `quire try-attention`, once for each card, which ends while the caller gets the card ready. What is returned
+// waits for it; empty: nothing is to be tried (another choice than auto, a program that is not quire's own or has no
+// such process).
 std::function<Status()> begin_attention_trial(const EngineConfig& config, int card);
 
 // What that process does. Errors: internal where a kernel is wrong; invalid_argument: no card; unavailable: there is

@@ -23,6 +23,12 @@ namespace {
 
 constexpr const char* kThisProgram = "/proc/self/exe";
 
+// Empty where the system does not say.
+std::string name_of_this_program() {
+  std::error_code error;
+  return std::filesystem::read_symlink(kThisProgram, error).filename().string();
+}
+
 class ProgramProcess final : public runner::WorkerProcess {
  public:
   explicit ProgramProcess(pid_t id) : id_(id) {}
@@ -159,9 +165,7 @@ Result<std::unique_ptr<runner::WorkerProcess>> start_again(const std::vector<std
 }
 
 bool is_quire() {
-  std::error_code error;
-  const std::filesystem::path running = std::filesystem::read_symlink(kThisProgram, error);
-  return !error && running.filename().string().starts_with("quire");
+  return name_of_this_program().starts_with("quire");
 }
 
 Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program) {
@@ -175,11 +179,10 @@ Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std:
     return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(program));
   }
   if (!is_quire()) {
-    std::error_code error;
     return unimplemented(
         "tensor_parallel_size, distributed_executor_backend: workers are processes of the quire program; inside of "
         "another one ({}) a model is computed in one process: start `quire serve` with them",
-        std::filesystem::read_symlink(kThisProgram, error).filename().string());
+        name_of_this_program());
   }
   return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(kThisProgram));
 }

@@ -12,7 +12,6 @@
 
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/row_tiles.cuh"
 #include "ops/cuda/warpgroup_products.cuh"
 #include "ops/quantise.h"
@@ -262,26 +261,11 @@ __global__ void __launch_bounds__(kThreads) multiply_codes_kernel(GroupedRowsWor
 #endif
 }
 
-template <int kRows, bool kBlocks>
-void launch_codes(const GroupedRowsWork& work, const CodedX& x, cudaStream_t stream) {
-  constexpr int kBytes = Stage<kRows>::kBytes;
-  check_cuda(
-      cudaFuncSetAttribute(multiply_codes_kernel<kRows, kBlocks>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-      "shared memory of grouped products");
-  // So many at most: each group may have one that is not full.
-  const int64_t tiles = x.window.count / kRows + work.num_groups;
-  launch(multiply_codes_kernel<kRows, kBlocks>,
-         dim3(ceil_div(work.shape.rows, kWeightRows), static_cast<unsigned>(tiles)), dim3(kThreads), kBytes, stream,
-         work, x);
-}
-
 template <int kRows>
 void launch_codes(const GroupedRowsWork& work, const CodedX& x, cudaStream_t stream) {
-  if (work.shape.dtype == DType::kF8E4M3_128) {
-    launch_codes<kRows, true>(work, x, stream);
-  } else {
-    launch_codes<kRows, false>(work, x, stream);
-  }
+  auto* kernel =
+      work.shape.dtype == DType::kF8E4M3_128 ? multiply_codes_kernel<kRows, true> : multiply_codes_kernel<kRows, false>;
+  launch_row_tiles<kRows>(kernel, work, x, {kWeightRows, kThreads, Stage<kRows>::kBytes}, stream);
 }
 
 }  // namespace
@@ -299,19 +283,14 @@ bool multiply_grouped_codes(const GroupedRowsWork& work, void* scratch, int64_t 
   for (int64_t first = 0; first < work.num_rows; first += most) {
     const int64_t count = std::min(most, work.num_rows - first);
     auto* scales = reinterpret_cast<float*>(codes + count * shape.columns);
-    const Rows rows(work.x + first * work.x_stride);
+    const Rows from(work.x + first * work.x_stride);
     if (blocks) {
-      round_blocks_to_f8(rows, work.x_stride, count, count, shape.columns, codes, scales, stream);
+      round_blocks_to_f8(from, work.x_stride, count, count, shape.columns, codes, scales, stream);
     } else {
-      round_rows_to_f8(rows, work.x_stride, count, shape.columns, codes, shape.columns, scales, stream);
+      round_rows_to_f8(from, work.x_stride, count, shape.columns, codes, shape.columns, scales, stream);
     }
     const CodedX x = {codes, scales, {static_cast<int32_t>(first), static_cast<int32_t>(count)}};
-    // Tiles that would be half empty on the mean are halved.
-    if (work.num_rows <= 64 * int64_t{work.num_groups}) {
-      launch_codes<64>(work, x, stream);
-    } else {
-      launch_codes<128>(work, x, stream);
-    }
+    with_tile_rows(work, [&](auto rows) { launch_codes<rows.value>(work, x, stream); });
   }
   return true;
 }

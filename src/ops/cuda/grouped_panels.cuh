@@ -226,19 +226,6 @@ __global__ void __launch_bounds__(kPanelThreads, 2) multiply_panels_kernel(Group
   }
 }
 
-template <DType kType, int kRows>
-void launch_panels(const GroupedRowsWork& work, const PanelRows& panel, cudaStream_t stream) {
-  constexpr int kBytes = PanelShape<kRows>::kBytes;
-  check_cuda(
-      cudaFuncSetAttribute(multiply_panels_kernel<kType, kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-      "shared memory of grouped products");
-  // So many at most: each group may have one that is not full.
-  const int64_t tiles = panel.window.count / kRows + work.num_groups;
-  launch(multiply_panels_kernel<kType, kRows>,
-         dim3(ceil_div(work.shape.rows, kPanelWeights), static_cast<unsigned>(tiles)), dim3(kPanelThreads), kBytes,
-         stream, work, panel);
-}
-
 template <DType kType>
 bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
   const int64_t columns = work.shape.columns;
@@ -266,12 +253,10 @@ bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch
              columns, reinterpret_cast<uint2*>(x), factors);
     }
     const PanelRows panel = {x, factors, {static_cast<int32_t>(first), static_cast<int32_t>(count)}};
-    // Tiles that would be half empty on the mean are halved.
-    if (work.num_rows <= 64 * int64_t{work.num_groups}) {
-      launch_panels<kType, 64>(work, panel, stream);
-    } else {
-      launch_panels<kType, 128>(work, panel, stream);
-    }
+    with_tile_rows(work, [&](auto rows) {
+      launch_row_tiles<rows.value>(multiply_panels_kernel<kType, rows.value>, work, panel,
+                                   {kPanelWeights, kPanelThreads, PanelShape<rows.value>::kBytes}, stream);
+    });
   }
   return true;
 }

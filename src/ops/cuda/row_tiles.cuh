@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 
 namespace quire::ops::cuda {
 
@@ -30,6 +32,36 @@ struct RowWindow {
     return from < to ? to - from : 0;
   }
 };
+
+// How a kernel that multiplies a tile a block is started.
+struct TileLaunch {
+  int64_t weights;  // rows of the weight that a block has
+  int threads;
+  int shared_bytes;
+};
+
+// kernel(work, rows) over the tiles of the weight's rows and those of kRows of rows.window.
+template <int kRows, typename Rows>
+void launch_row_tiles(void (*kernel)(GroupedRowsWork, Rows), const GroupedRowsWork& work, const Rows& rows,
+                      const TileLaunch& how, cudaStream_t stream) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, how.shared_bytes),
+             "shared memory of grouped products");
+  // So many at most: each group may have one that is not full.
+  const int64_t tiles = rows.window.count / kRows + work.num_groups;
+  launch(kernel, dim3(ceil_div(work.shape.rows, how.weights), static_cast<unsigned>(tiles)),
+         dim3(static_cast<unsigned>(how.threads)), static_cast<size_t>(how.shared_bytes), stream, work, rows);
+}
+
+// body(std::integral_constant<int, rows>{}) for the rows of a tile: those that would be half empty on the mean are
+// halved.
+template <typename Body>
+void with_tile_rows(const GroupedRowsWork& work, const Body& body) {
+  if (work.num_rows <= 64 * int64_t{work.num_groups}) {
+    body(std::integral_constant<int, 64>{});
+  } else {
+    body(std::integral_constant<int, 128>{});
+  }
+}
 
 // Tile `slot` of all groups' tiles of kRows rows. In all threads.
 template <int kRows>

@@ -6,14 +6,17 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <under_way_on_host.h>
+
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 #include <vector>
+
+#include "ops/cuda/float8.cuh"
 
 namespace quire::cuda_on_host {
 
@@ -114,15 +117,6 @@ void load_matrices(uint32_t* registers, const void* row) {
 
 // --- products of four warps at once, which go on beside the threads
 
-inline float number_of_float8(uint8_t code) {
-  const int exponent = code >> 3 & 15;
-  const int fraction = code & 7;
-  float value = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
-                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
-  if ((code & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
-  return code < 128 ? value : -value;
-}
-
 // A thread's part of one.
 struct WarpgroupProduct {
   float* sums;
@@ -131,24 +125,13 @@ struct WarpgroupProduct {
   const uint8_t* right;
   bool adds;
 };
-// Of a thread: groups that were committed, from the oldest on, and the one that grows.
-struct WarpgroupProducts {
-  std::vector<std::vector<WarpgroupProduct>> committed;
-  std::vector<WarpgroupProduct> open;
-};
-// Of this thread of the block. A kernel waits for all its products before it ends.
-inline WarpgroupProducts& warpgroup_products() {
-  static thread_local std::vector<WarpgroupProducts> of_threads(1024);
-  return of_threads[threadIdx.x];
-}
 
 // 32 codes of a tile's row as numbers: rows are 128 bytes apart, and bits 4 to 6 of an address in shared memory are
 // crossed with bits 7 to 9.
 inline void read_row(const uint8_t* tile, int row, float* numbers) {
   static const auto table = [] {
-    std::vector<float> all(256);
-    for (int code = 0; code < 256; ++code)
-      all[static_cast<size_t>(code)] = number_of_float8(static_cast<uint8_t>(code));
+    std::vector<float> all;
+    for (unsigned code = 0; code < 256; ++code) all.push_back(ops::cuda::lower_half(ops::cuda::halves_of_float8(code)));
     return all;
   }();
   for (int k = 0; k < 32; k += 16) {
@@ -181,19 +164,13 @@ inline void multiply_64_n_32(float* sums, int columns, const uint8_t* left, cons
       std::abort();
   }
   if (!adds) std::fill(sums, sums + columns / 2, std::numeric_limits<float>::quiet_NaN());
-  warpgroup_products().open.push_back({sums, columns, left, right, adds});
+  under_way<WarpgroupProduct>().add({sums, columns, left, right, adds});
 }
 inline void commit_products() {
-  WarpgroupProducts& products = warpgroup_products();
-  products.committed.push_back(std::move(products.open));
-  products.open.clear();
+  under_way<WarpgroupProduct>().commit();
 }
 inline void wait_for_products(size_t groups) {
-  auto& committed = warpgroup_products().committed;
-  while (committed.size() > groups) {
-    for (const WarpgroupProduct& product : committed.front()) compute(product);
-    committed.erase(committed.begin());
-  }
+  under_way<WarpgroupProduct>().wait(groups, compute);
 }
 
 }  // namespace quire::cuda_on_host
