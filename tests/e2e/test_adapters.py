@@ -198,6 +198,7 @@ class SleepingModels(unittest.TestCase):
         server = self.start("--served-model-name", "base", "--kv-offload-dir", self.folder / "blocks")
         self.assertEqual(server.post("/reset_prefix_cache", {}).status, 200)
         self.assertEqual(server.post("/sleep", {}).status, 200)
+        harness.wait_until(lambda: server.get("/is_sleeping").json["is_sleeping"], server.log_text)  # it leaves when it is done
         self.assertEqual(server.post("/reset_prefix_cache", {}).status, 503)
 
 
