@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import selectors
 import statistics
 import subprocess
 import sys
@@ -75,14 +76,16 @@ def between(loads):
 def compare(run, servers, rows, rounds):
     """run: load() of a program and lengths. Of each row its loads in threes, one three a round. The load after one row is that before the next where they are alike."""
     results = {name: [] for name in rows}
+    last, loaded = {}, []
     for number in range(rounds):
-        last = {}
         for name in rows:
             _, server, adapters, beside, requests, at_once = ROWS[name]
             base = (beside, requests, at_once)
-            if adapters and adapters is not ZIPF and requests > 1:  # in memory again after the thousand
+            if adapters is ZIPF:
+                loaded = []
+            elif not set(adapters) <= set(loaded):  # to memory, again after the thousand
                 run(servers[server], adapters, len(adapters), 32, 2)
-                last = {}
+                last, loaded = {}, loaded + adapters
             before = last.get(base) or run(servers[beside], [], requests, at_once, 10 + number)
             own = run(servers[server], adapters, requests, at_once, 10 + number)
             after = run(servers[beside], [], requests, at_once, 10 + number)
@@ -101,31 +104,49 @@ def tell(name, threes):
           f"{quarters[2]:.2f}); p95 of the first token {wait:4.0f} ms, {statistics.median(firsts):.2f} times", flush=True)
 
 
+def read_streams(server, count, tokens):
+    """Answers of so many streams of the base, read by one thread: 32 would wait for each other. The waits between two
+    tokens of each, as their begins and ends; a list that fills until all have ended. Each token makes an event, of its
+    id, also where its text waits for the rest of a character."""
+    waits, connections, selector = [], [], selectors.DefaultSelector()
+    for number in range(count):
+        body = {"model": "base", "prompt": [300 + number] * 32, "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True,
+                "return_token_ids": True}
+        connections.append(server.connect())
+        connections[-1].request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        selector.register(connections[-1].sock, selectors.EVENT_READ, {"last": None, "tail": b""})
+
+    def read():
+        while selector.get_map():
+            for key, _ in selector.select():
+                got, now = key.fileobj.recv(65536), time.perf_counter()
+                stream = key.data
+                if b"data: {" in got:
+                    if stream["last"] is not None:
+                        waits.append((stream["last"], now))
+                    stream["last"] = now
+                stream["tail"] = (stream["tail"] + got)[-32:]
+                if b"[DONE]" in stream["tail"] or not got:
+                    selector.unregister(key.fileobj)
+        for connection in connections:
+            connection.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return waits, thread
+
+
 def gaps(server, loads):
     """Of 32 streams: the median of the waits between two tokens, and the longest while adapters are loaded and while not, in ms."""
-    waits, loading, lock = [], [], threading.Lock()
-
-    def stream(number):
-        body = {"model": "base", "prompt": [300 + number] * 32, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
-        last = None
-        for _ in server.stream("/v1/completions", body):
-            now = time.perf_counter()
-            if last is not None:
-                with lock:
-                    waits.append((last, now))
-            last = now
-
-    streams = [threading.Thread(target=stream, args=(number,)) for number in range(32)]
-    for one in streams:
-        one.start()
+    loading = []
+    waits, reading = read_streams(server, 32, 400)
     time.sleep(3)
     for number in range(loads):
         begin = time.perf_counter()
         server.answer_text("/v1/load_lora_adapter", {"lora_name": f"new{number}", "lora_path": ADAPTERS[number], "load_inplace": True})
         loading.append((begin, time.perf_counter()))
         time.sleep(0.4)
-    for one in streams:
-        one.join()
+    reading.join()
     begin, end = loading[0][0] - 2, loading[-1][1] + 0.4  # all streams run
     waits = [(a, b) for a, b in waits if begin <= a and b <= end]
     beside = [b - a for a, b in waits if any(a < to and b > since for since, to in loading)]

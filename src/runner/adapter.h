@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "nn/adaptable_layer.h"
 #include "ops/backend.h"
+#include "tensor/keeping_allocator.h"
 #include "types/model_config.h"
 
 namespace quire::runner {
@@ -27,7 +28,7 @@ struct AdapterHost {
       nullptr;  // what DoRA takes lengths of, without which it is refused; must outlive make()
   // Of the host's memory: that adapters are made with, and keep, and that files are read with. nullptr: the backend's;
   // memory of their own.
-  std::shared_ptr<Allocator> allocator = nullptr;
+  std::shared_ptr<KeepingAllocator> allocator = nullptr;
   std::shared_ptr<Allocator> file_allocator = nullptr;
   std::optional<DType> dtype;  // F32, F16, BF16 that factors are held in; nullopt: as they are stored
   // Of one rank of several: heads of keys and values, and layers, that it has. nullopt: all.

@@ -80,11 +80,12 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   class Lease;
 
   // the_backend: nullptr where the adapters are elsewhere, which are read one after the other.
-  State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend, std::shared_ptr<Allocator> files)
+  State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend, const AdapterHost& host)
       : make(std::move(the_load)),
         limits(std::move(the_limits)),
         backend(the_backend),
-        file_allocator(std::move(files)) {
+        allocator(host.allocator),
+        file_allocator(host.file_allocator) {
     if (backend == nullptr || backend->computes_in_host_memory()) return;
     const auto bytes = static_cast<size_t>(limits.device_bytes());
     device_memory = std::make_unique<AdapterMemory>(backend->allocator(), bytes);
@@ -101,6 +102,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   Status name_taken(const Waiting& waiting) const;
 
   void run();
+  void prepare_next(std::unique_lock<std::mutex>& lock);
   // Serves the first that waits, without the lock where that takes long. False: it has to wait for room.
   bool serve(std::unique_lock<std::mutex>& lock);
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
@@ -113,7 +115,8 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   const Load make;
   const AdapterLimits limits;
   ops::Backend* const backend;
-  const std::shared_ptr<Allocator> file_allocator;  // AdapterHost's
+  const std::shared_ptr<KeepingAllocator> allocator;  // AdapterHost's, as is the next
+  const std::shared_ptr<Allocator> file_allocator;
   std::unique_ptr<AdapterMemory> device_memory;     // of a device that has its own, else nullptr; outlives adapters
 
   mutable std::mutex mutex;
@@ -235,7 +238,8 @@ void AdapterStore::State::run() {
   std::unique_lock lock(mutex);
   while (!stopping) {
     if (waiting.empty()) {
-      changed.wait(lock);
+      prepare_next(lock);
+      if (waiting.empty() && !stopping) changed.wait(lock);
       continue;
     }
     blocked = !serve(lock);
@@ -247,6 +251,17 @@ void AdapterStore::State::run() {
   lock.unlock();
   beside = {};  // when it has ended
   for (const Waiting& one : dropped) one.done(engine_stops());
+}
+
+// Nobody waits: memory for another like the last, as far as there may be one more, so that it need not be taken while
+// somebody does. A new piece is as long in coming as all of reading.
+void AdapterStore::State::prepare_next(std::unique_lock<std::mutex>& lock) {
+  if (allocator == nullptr || loaded.empty()) return;
+  const int64_t bytes = loaded.back()->bytes;
+  if (!has_room(bytes)) return;
+  lock.unlock();
+  allocator->prepare(static_cast<size_t>(bytes));
+  lock.lock();
 }
 
 bool AdapterStore::State::serve(std::unique_lock<std::mutex>& lock) {
@@ -379,12 +394,12 @@ AdapterStore::AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend&
     : state_(
           std::make_shared<State>([host, &backend](const checkpoint::AdapterFile& file, const std::string& /*path*/,
                                                    int32_t /*number*/) { return Adapter::read(file, host, backend); },
-                                  std::move(limits), &backend, host.file_allocator)) {
+                                  std::move(limits), &backend, host)) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
 AdapterStore::AdapterStore(Load load, AdapterLimits limits)
-    : state_(std::make_shared<State>(std::move(load), std::move(limits), /*the_backend=*/nullptr, /*files=*/nullptr)) {
+    : state_(std::make_shared<State>(std::move(load), std::move(limits), /*the_backend=*/nullptr, AdapterHost{})) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 

@@ -1,6 +1,9 @@
 #include "tensor/keeping_allocator.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "base/host_memory.h"
 
 namespace quire {
 
@@ -33,6 +36,20 @@ void KeepingAllocator::release(void* memory, size_t bytes) {
     }
   }
   if (leaving.memory != nullptr) from_.release(leaving.memory, leaving.bytes);
+}
+
+bool KeepingAllocator::prepare(size_t bytes) {
+  if (bytes > most_bytes_) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(kept_, bytes, &Piece::bytes) != kept_.end()) return true;
+  }
+  void* memory = from_.allocate(bytes);
+  if (memory == nullptr) return false;
+  prefer_large_pages(memory, bytes);
+  std::memset(memory, 0, bytes);
+  release(memory, bytes);
+  return true;
 }
 
 }  // namespace quire

@@ -22,6 +22,9 @@ class KeepingAllocator final : public Allocator {
   Device device() const override { return from_.device(); }
   void* allocate(size_t bytes) override;
   void release(void* memory, size_t bytes) override;
+  // Sees to it that one piece of so many bytes is kept, with pages under it: who wants it next does not wait for the
+  // system. Of the host's memory alone. False: there is none, or such pieces are not kept.
+  bool prepare(size_t bytes);
 
  private:
   static constexpr size_t kMostPieces = 2;

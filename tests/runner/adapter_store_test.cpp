@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -227,6 +228,38 @@ TEST_F(AdapterStoreTest, ManyThatWaitAreToldThatItEnds) {
     store_->load(fmt::format("a{}", i), path("all_linear"), false, [&](const AdapterStore::LeaseOr&) { ++told; });
   store_.reset();
   EXPECT_EQ(told, 40);
+}
+
+// What the backend gives, counted.
+class CountedAllocator final : public Allocator {
+ public:
+  explicit CountedAllocator(Allocator& from) : from_(from) {}
+  Device device() const override { return from_.device(); }
+  void* allocate(size_t bytes) override {
+    ++taken;
+    return from_.allocate(bytes);
+  }
+  void release(void* memory, size_t bytes) override { from_.release(memory, bytes); }
+  std::atomic<int> taken = 0;  // since the start
+
+ private:
+  Allocator& from_;
+};
+
+TEST_F(AdapterStoreTest, MemoryForOneMoreIsReadyBeforeItIsAskedForAndNotForMoreThanThereMayBe) {
+  CountedAllocator counted(backend_->allocator());
+  AdapterHost host = model_.adapter_host();
+  host.allocator = std::make_shared<KeepingAllocator>(counted, size_t{1} << 30);
+  store_ =
+      std::make_unique<AdapterStore>(host, AdapterLimits{.most_loaded = 2, .most_bytes = int64_t{1} << 30}, *backend_);
+  ASSERT_TRUE(load("qv").ok());
+  for (int i = 0; i < 1000 && counted.taken < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(counted.taken, 2) << "its own, and the next one's";
+  // As large as the first: the piece that is ready. There may be no third one.
+  ASSERT_TRUE(load("again", /*replace=*/false, "qv").ok());
+  ASSERT_TRUE(load("another", /*replace=*/false, "qv").ok());
+  store_.reset();
+  EXPECT_EQ(counted.taken, 2);
 }
 
 // On a device with memory of its own.

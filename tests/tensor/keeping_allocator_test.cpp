@@ -1,6 +1,7 @@
 #include "tensor/keeping_allocator.h"
 
 #include <map>
+#include <new>
 
 #include <gtest/gtest.h>
 
@@ -64,6 +65,42 @@ TEST(KeepingAllocatorTest, KeepsTheLastTwoPiecesThatAreNotTooLarge) {
     EXPECT_EQ(from.held.size(), 2);
   }
   EXPECT_TRUE(from.held.empty());
+}
+
+// Of the host's memory, of which there is some for a number of pieces.
+class FewPieces final : public Allocator {
+ public:
+  explicit FewPieces(int most) : most_(most) {}
+  Device device() const override { return {DeviceKind::kCpu, 0}; }
+  void* allocate(size_t bytes) override {
+    return taken == most_ ? nullptr : (++taken, ::operator new(bytes, std::align_val_t{64}));
+  }
+  void release(void* memory, size_t /*bytes*/) override {
+    --taken;
+    ::operator delete(memory, std::align_val_t{64});
+  }
+  int taken = 0;
+
+ private:
+  const int most_;
+};
+
+TEST(KeepingAllocatorTest, APieceIsPreparedOnce) {
+  FewPieces from(2);
+  {
+    KeepingAllocator keeping(from, /*most_bytes=*/1000);
+    EXPECT_TRUE(keeping.prepare(100));
+    EXPECT_TRUE(keeping.prepare(100));
+    EXPECT_EQ(from.taken, 1) << "it was there";
+    void* first = keeping.allocate(100);
+    EXPECT_EQ(from.taken, 1) << "it is the one";
+    EXPECT_FALSE(keeping.prepare(1001)) << "too large to be kept";
+    EXPECT_EQ(from.taken, 1);
+    EXPECT_TRUE(keeping.prepare(200));
+    EXPECT_FALSE(keeping.prepare(300)) << "there is no memory";
+    keeping.release(first, 100);
+  }
+  EXPECT_EQ(from.taken, 0);
 }
 
 }  // namespace
