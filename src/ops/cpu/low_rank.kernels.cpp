@@ -55,17 +55,6 @@ QUIRE_INLINE void load_in_order(const float* p, FW (&out)[2]) {
 #endif
 }
 
-// A single row reads a factor once, from memory: what the next tile reads is asked for in the order in which it lies
-// there, which the several short streams of this tile hide from the processor's own guesses. `bytes` from p on, of this
-// step of the tile; `is_there`: whether the next tile is part of the work.
-template <int M>
-QUIRE_INLINE void ask_ahead([[maybe_unused]] bool is_there, const uint8_t* p, int64_t bytes) {
-  if constexpr (M == 1) {
-    if (!is_there) return;
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
-  }
-}
-
 // Adds the products of M rows' x and R ranks' weights, kAtOnce each.
 template <typename Format, int M, int R>
 QUIRE_INLINE void add_step(const float* x, int64_t x_stride, const uint8_t* down, int64_t down_stride,
@@ -88,16 +77,10 @@ QUIRE_INLINE void shrink_tile(const LowRankShrink& s, int64_t row, int32_t rank)
   const float* x = s.x + row * s.x_stride;
   const int64_t down_bytes = s.k * Format::kBytes;
   const uint8_t* down = s.down + rank * down_bytes;
-  const bool has_next = rank + 2 * R <= s.num_ranks;
   FW sums[M][R] = {};
   int64_t k = 0;
-  for (; k + kStep <= s.k; k += kStep) {
-    if constexpr (R > 1) {
-      constexpr int64_t kStepBytes = R * kStep * Format::kBytes;
-      ask_ahead<M>(has_next, down + R * down_bytes + k / kStep * kStepBytes, kStepBytes);
-    }
+  for (; k + kStep <= s.k; k += kStep)
     add_step<Format, M, R>(x + k, s.x_stride, down + k * Format::kBytes, down_bytes, sums);
-  }
   if (k < s.k) {
     // Zeros behind what there is.
     float padded_x[M][kStep] = {};
@@ -129,6 +112,17 @@ void shrink_all(const LowRankShrink& s) {
   for (; row < s.num_rows; ++row) shrink_rows<Format, 1>(s, row);
 }
 
+// A single row reads a factor once, from memory: what the next tile reads is asked for in the order in which it lies
+// there, which the several short streams of this tile hide from the processor's own guesses. `bytes` from p on, of this
+// step of the tile; `is_there`: whether the next tile is part of the work.
+template <int M>
+QUIRE_INLINE void ask_ahead([[maybe_unused]] bool is_there, const uint8_t* p, int64_t bytes) {
+  if constexpr (M == 1) {
+    if (!is_there) return;
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
+  }
+}
+
 // The sums of M rows over T tiles' ranks, by columns.
 template <typename Format, int M, int T>
 QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up, bool has_next,
@@ -150,30 +144,44 @@ QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const u
   }
 }
 
-// The same of paired ranks: a vector has the numbers of two ranks, which are added one after the other.
-template <typename Format, int M, int T>
-QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up, bool has_next,
-                                     FW (&sums)[M][T * kTileVectors]) {
+// The same of paired ranks: a vector has the numbers of two ranks. Even and odd ranks are summed apart, which are then
+// two short chains of additions; so a single row needs no more tiles at a time to keep the processor busy, and reads
+// memory in its order. kRank: of all ranks, 0: as many as `e` says. `factors`: of rows, [kRank], if kRank is not 0.
+template <typename Format, int M, int T, int kRank>
+QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
+                                     const FW (&factors)[kRank > 0 ? kRank : 1], FW (&sums)[M][T * kTileVectors]) {
   constexpr int V = T * kTileVectors;
   constexpr int64_t kPairBytes = 2 * kTile * Format::kBytes;
-  const int64_t tile_bytes = kPairBytes * ((e.rank + 1) / 2);
-  for (int32_t r = 0; r < e.rank; r += 2) {
+  const int32_t rank = kRank > 0 ? kRank : e.rank;
+  const int64_t tile_bytes = kPairBytes * ((rank + 1) / 2);
+  FW odd_sums[M][V] = {};
+#pragma GCC unroll 8
+  for (int32_t r = 0; r < rank; r += 2) {
     const uint8_t* pair = up + r / 2 * kPairBytes;
-    if constexpr (T > 1) ask_ahead<M>(has_next, up + T * tile_bytes + r / 2 * T * kPairBytes, T * kPairBytes);
-    FW factors[M][2];
+    FW even[M];
+    FW odd[M];
     for (int m = 0; m < M; ++m) {
       const float* ranks = shrunk + m * e.shrunk_stride + r;
-      factors[m][0] = broadcast_wide(ranks[0]);
-      factors[m][1] = r + 1 < e.rank ? broadcast_wide(ranks[1]) : FW{};  // else they are another part's
+      even[m] = kRank > 0 ? factors[r] : broadcast_wide(ranks[0]);
+      odd[m] = kRank > 0      ? factors[r + 1]
+               : r + 1 < rank ? broadcast_wide(ranks[1])
+                              : FW{};  // else they are another part's
     }
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
       FW weights[2];
       Format::load(pair + v / kTileVectors * tile_bytes + v % kTileVectors * kWide * 2 * Format::kBytes, weights);
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m)
-        sums[m][v] = fma(factors[m][1], weights[1], fma(factors[m][0], weights[0], sums[m][v]));
+      for (int m = 0; m < M; ++m) {
+        sums[m][v] = fma(even[m], weights[0], sums[m][v]);
+        odd_sums[m][v] = fma(odd[m], weights[1], odd_sums[m][v]);
+      }
     }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) sums[m][v] += odd_sums[m][v];
   }
 }
 
@@ -222,21 +230,25 @@ QUIRE_INLINE void add_sums(const LowRankExpand& e, const FW (&sums)[M][V], int64
 template <typename Format, int M, int T>
 QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile) {
   constexpr int V = T * kTileVectors;
-  const int64_t ranks = Format::kVectors == 2 ? (e.rank + 1) / 2 * 2 : e.rank;
-  const uint8_t* up = e.up + tile * kTile * Format::kBytes * ranks;
-  const float* shrunk = e.shrunk + row * e.shrunk_stride;
+  const uint8_t* up = e.up + tile * kTile * Format::kBytes * e.rank;
   const bool has_next = (tile + 2 * T) * kTile <= e.columns;
   FW sums[M][V] = {};
-  if constexpr (Format::kVectors == 2) {
-    sum_pairs_of_ranks<Format, M, T>(e, shrunk, up, has_next, sums);
-  } else {
-    sum_ranks<Format, M, T>(e, shrunk, up, has_next, sums);
-  }
+  sum_ranks<Format, M, T>(e, e.shrunk + row * e.shrunk_stride, up, has_next, sums);
+  add_sums<M, V>(e, sums, row, tile * kTile);
+}
+template <typename Format, int M, int T, int kRank>
+QUIRE_INLINE void expand_paired_tiles(const LowRankExpand& e, int64_t row, int64_t tile,
+                                      const FW (&factors)[kRank > 0 ? kRank : 1]) {
+  constexpr int V = T * kTileVectors;
+  const int64_t ranks = kRank > 0 ? kRank : (e.rank + 1) / 2 * 2;
+  const uint8_t* up = e.up + tile * kTile * Format::kBytes * ranks;
+  FW sums[M][V] = {};
+  sum_pairs_of_ranks<Format, M, T, kRank>(e, e.shrunk + row * e.shrunk_stride, up, factors, sums);
   add_sums<M, V>(e, sums, row, tile * kTile);
 }
 
 template <typename Format, int M>
-QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
+QUIRE_INLINE void expand_tiles_of_rows(const LowRankExpand& e, int64_t row) {
   constexpr int kTiles = kWide == 8 ? (M == 1 ? 4 : 2) : (M == 1 ? 8 : 4);
   const int64_t tiles = (e.columns + kTile - 1) / kTile;
   int64_t tile = 0;
@@ -246,6 +258,32 @@ QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
   }
   for (; tile + 2 <= tiles; tile += 2) expand_tiles<Format, M, 2>(e, row, tile);
   for (; tile < tiles; ++tile) expand_tiles<Format, M, 1>(e, row, tile);
+}
+
+template <typename Format, int M>
+QUIRE_INLINE void expand_paired_tiles_of_rows(const LowRankExpand& e, int64_t row) {
+  const int64_t tiles = (e.columns + kTile - 1) / kTile;
+  int64_t tile = 0;
+  constexpr int kUsualRank = 16;
+  if (M == 1 && e.rank == kUsualRank) {
+    FW factors[kUsualRank];
+    for (int r = 0; r < kUsualRank; ++r) factors[r] = broadcast_wide(e.shrunk[row * e.shrunk_stride + r]);
+    for (; tile < tiles; ++tile) expand_paired_tiles<Format, 1, 1, kUsualRank>(e, row, tile, factors);
+    return;
+  }
+  constexpr int kTiles = kWide == 16 && M > 1 ? 2 : 1;
+  const FW none[1] = {};
+  for (; tile + kTiles <= tiles; tile += kTiles) expand_paired_tiles<Format, M, kTiles, 0>(e, row, tile, none);
+  for (; tile < tiles; ++tile) expand_paired_tiles<Format, M, 1, 0>(e, row, tile, none);
+}
+
+template <typename Format, int M>
+QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
+  if constexpr (Format::kVectors == 2) {
+    expand_paired_tiles_of_rows<Format, M>(e, row);
+  } else {
+    expand_tiles_of_rows<Format, M>(e, row);
+  }
 }
 
 template <typename Format>
