@@ -117,7 +117,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   ops::Backend* const backend;
   const std::shared_ptr<KeepingAllocator> allocator;  // AdapterHost's, as is the next
   const std::shared_ptr<Allocator> file_allocator;
-  std::unique_ptr<AdapterMemory> device_memory;     // of a device that has its own, else nullptr; outlives adapters
+  std::unique_ptr<AdapterMemory> device_memory;  // of a device that has its own, else nullptr; outlives adapters
 
   mutable std::mutex mutex;
   std::condition_variable changed;

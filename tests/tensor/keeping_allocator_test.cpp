@@ -73,15 +73,18 @@ class FewPieces final : public Allocator {
   explicit FewPieces(int most) : most_(most) {}
   Device device() const override { return {DeviceKind::kCpu, 0}; }
   void* allocate(size_t bytes) override {
-    return taken == most_ ? nullptr : (++taken, ::operator new(bytes, std::align_val_t{64}));
+    if (taken == most_) return nullptr;
+    ++taken;
+    return ::operator new(bytes, kLine);
   }
   void release(void* memory, size_t /*bytes*/) override {
     --taken;
-    ::operator delete(memory, std::align_val_t{64});
+    ::operator delete(memory, kLine);
   }
   int taken = 0;
 
  private:
+  static constexpr std::align_val_t kLine{64};
   const int most_;
 };
 
