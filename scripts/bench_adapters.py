@@ -106,9 +106,9 @@ def tell(name, threes):
 
 def read_streams(server, count, tokens):
     """Answers of so many streams of the base, read by one thread: 32 would wait for each other. The waits between two
-    tokens of each, as their begins and ends; a list that fills until all have ended. Each token makes an event, of its
-    id, also where its text waits for the rest of a character."""
-    waits, connections, selector = [], [], selectors.DefaultSelector()
+    tokens of each, as their begins and ends, and what ended otherwise than it should: lists that fill until all have
+    ended. Each token makes an event, of its id, also where its text waits for the rest of a character."""
+    waits, failed, connections, selector = [], [], [], selectors.DefaultSelector()
     for number in range(count):
         body = {"model": "base", "prompt": [300 + number] * 32, "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True,
                 "return_token_ids": True}
@@ -121,25 +121,31 @@ def read_streams(server, count, tokens):
             for key, _ in selector.select():
                 got, now = key.fileobj.recv(65536), time.perf_counter()
                 stream = key.data
+                if not stream["tail"] and not got.startswith(b"HTTP/1.1 200"):
+                    failed.append(got[:500])
+                    selector.unregister(key.fileobj)
+                    continue
                 if b"data: {" in got:
                     if stream["last"] is not None:
                         waits.append((stream["last"], now))
                     stream["last"] = now
                 stream["tail"] = (stream["tail"] + got)[-32:]
-                if b"[DONE]" in stream["tail"] or not got:
+                if not got:
+                    failed.append(b"ended without [DONE]: " + stream["tail"])
+                if not got or b"[DONE]" in stream["tail"]:
                     selector.unregister(key.fileobj)
         for connection in connections:
             connection.close()
 
     thread = threading.Thread(target=read)
     thread.start()
-    return waits, thread
+    return waits, failed, thread
 
 
 def gaps(server, loads):
     """Of 32 streams: the median of the waits between two tokens, and the longest while adapters are loaded and while not, in ms."""
     loading = []
-    waits, reading = read_streams(server, 32, 400)
+    waits, failed, reading = read_streams(server, 32, 400)
     time.sleep(3)
     for number in range(loads):
         begin = time.perf_counter()
@@ -147,6 +153,8 @@ def gaps(server, loads):
         loading.append((begin, time.perf_counter()))
         time.sleep(0.4)
     reading.join()
+    if failed:
+        sys.exit(f"{len(failed)} streams failed: {failed[0]!r}")
     begin, end = loading[0][0] - 2, loading[-1][1] + 0.4  # all streams run
     waits = [(a, b) for a, b in waits if begin <= a and b <= end]
     beside = [b - a for a, b in waits if any(a < to and b > since for since, to in loading)]

@@ -254,7 +254,7 @@ void AdapterStore::State::run() {
 }
 
 // Nobody waits: memory for another like the last, as far as there may be one more, so that it need not be taken while
-// somebody does. A new piece is as long in coming as all of reading.
+// somebody does: to take it can be several times as long as to read the file.
 void AdapterStore::State::prepare_next(std::unique_lock<std::mutex>& lock) {
   if (allocator == nullptr || loaded.empty()) return;
   const int64_t bytes = loaded.back()->bytes;
