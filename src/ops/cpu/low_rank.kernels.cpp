@@ -144,47 +144,6 @@ QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const u
   }
 }
 
-// The same of paired ranks: a vector has the numbers of two ranks. Even and odd ranks are summed apart, which are then
-// two short chains of additions; so a single row needs no more tiles at a time to keep the processor busy, and reads
-// memory in its order. kRank: of all ranks, 0: as many as `e` says. `factors`: of rows, [kRank], if kRank is not 0.
-template <typename Format, int M, int T, int kRank>
-QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
-                                     const FW (&factors)[kRank > 0 ? kRank : 1], FW (&sums)[M][T * kTileVectors]) {
-  constexpr int V = T * kTileVectors;
-  constexpr int64_t kPairBytes = 2 * kTile * Format::kBytes;
-  const int32_t rank = kRank > 0 ? kRank : e.rank;
-  const int64_t tile_bytes = kPairBytes * ((rank + 1) / 2);
-  FW odd_sums[M][V] = {};
-#pragma GCC unroll 8
-  for (int32_t r = 0; r < rank; r += 2) {
-    const uint8_t* pair = up + r / 2 * kPairBytes;
-    FW even[M];
-    FW odd[M];
-    for (int m = 0; m < M; ++m) {
-      const float* ranks = shrunk + m * e.shrunk_stride + r;
-      even[m] = kRank > 0 ? factors[r] : broadcast_wide(ranks[0]);
-      odd[m] = kRank > 0      ? factors[r + 1]
-               : r + 1 < rank ? broadcast_wide(ranks[1])
-                              : FW{};  // else they are another part's
-    }
-#pragma GCC unroll 16
-    for (int v = 0; v < V; ++v) {
-      FW weights[2];
-      Format::load(pair + v / kTileVectors * tile_bytes + v % kTileVectors * kWide * 2 * Format::kBytes, weights);
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        sums[m][v] = fma(even[m], weights[0], sums[m][v]);
-        odd_sums[m][v] = fma(odd[m], weights[1], odd_sums[m][v]);
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 16
-    for (int v = 0; v < V; ++v) sums[m][v] += odd_sums[m][v];
-  }
-}
-
 // Onto M rows' columns from `column` on.
 template <int M, int V>
 QUIRE_INLINE void add_sums(const LowRankExpand& e, const FW (&sums)[M][V], int64_t row, int64_t column) {
@@ -236,14 +195,43 @@ QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile
   sum_ranks<Format, M, T>(e, e.shrunk + row * e.shrunk_stride, up, has_next, sums);
   add_sums<M, V>(e, sums, row, tile * kTile);
 }
-template <typename Format, int M, int T, int kRank>
-QUIRE_INLINE void expand_paired_tiles(const LowRankExpand& e, int64_t row, int64_t tile,
-                                      const FW (&factors)[kRank > 0 ? kRank : 1]) {
+// The same of paired ranks: a vector has the numbers of two ranks. Even and odd ranks are summed apart, which are then
+// two short chains of additions; so a single row needs no more tiles at a time to keep the processor busy, and reads
+// memory in its order. factor_of(m, r): what rank r of the m-th row is multiplied by, 0 behind an odd number of ranks.
+template <typename Format, int M, int T, typename FactorOf>
+QUIRE_INLINE void expand_paired_tiles(const LowRankExpand& e, int32_t rank, int64_t row, int64_t tile,
+                                      const FactorOf& factor_of) {
   constexpr int V = T * kTileVectors;
-  const int64_t ranks = kRank > 0 ? kRank : (e.rank + 1) / 2 * 2;
-  const uint8_t* up = e.up + tile * kTile * Format::kBytes * ranks;
+  constexpr int64_t kPairBytes = 2 * kTile * Format::kBytes;
+  const int64_t tile_bytes = kPairBytes * ((rank + 1) / 2);
+  const uint8_t* up = e.up + tile * tile_bytes;
   FW sums[M][V] = {};
-  sum_pairs_of_ranks<Format, M, T, kRank>(e, e.shrunk + row * e.shrunk_stride, up, factors, sums);
+  FW odd_sums[M][V] = {};
+#pragma GCC unroll 8
+  for (int32_t r = 0; r < rank; r += 2) {
+    const uint8_t* pair = up + r / 2 * kPairBytes;
+    FW even[M];
+    FW odd[M];
+    for (int m = 0; m < M; ++m) {
+      even[m] = factor_of(m, r);
+      odd[m] = factor_of(m, r + 1);
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      FW weights[2];
+      Format::load(pair + v / kTileVectors * tile_bytes + v % kTileVectors * kWide * 2 * Format::kBytes, weights);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        sums[m][v] = fma(even[m], weights[0], sums[m][v]);
+        odd_sums[m][v] = fma(odd[m], weights[1], odd_sums[m][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) sums[m][v] += odd_sums[m][v];
+  }
   add_sums<M, V>(e, sums, row, tile * kTile);
 }
 
@@ -263,18 +251,25 @@ QUIRE_INLINE void expand_tiles_of_rows(const LowRankExpand& e, int64_t row) {
 template <typename Format, int M>
 QUIRE_INLINE void expand_paired_tiles_of_rows(const LowRankExpand& e, int64_t row) {
   const int64_t tiles = (e.columns + kTile - 1) / kTile;
+  const float* shrunk = e.shrunk + row * e.shrunk_stride;
   int64_t tile = 0;
-  constexpr int kUsualRank = 16;
+  constexpr int32_t kUsualRank = 16;
   if (M == 1 && e.rank == kUsualRank) {
-    FW factors[kUsualRank];
-    for (int r = 0; r < kUsualRank; ++r) factors[r] = broadcast_wide(e.shrunk[row * e.shrunk_stride + r]);
-    for (; tile < tiles; ++tile) expand_paired_tiles<Format, 1, 1, kUsualRank>(e, row, tile, factors);
+    FW factors[kUsualRank];  // in registers, where there are enough of them
+    for (int32_t r = 0; r < kUsualRank; ++r) factors[r] = broadcast_wide(shrunk[r]);
+    for (; tile < tiles; ++tile) {
+      expand_paired_tiles<Format, 1, 1>(
+          e, kUsualRank, row, tile, [&](int /*m*/, int32_t r) __attribute__((always_inline)) { return factors[r]; });
+    }
     return;
   }
+  const auto factor_of = [&](int m, int32_t r) __attribute__((always_inline)) {
+    return r < e.rank ? broadcast_wide(shrunk[m * e.shrunk_stride + r]) : FW{};  // else they are another part's
+  };
   constexpr int kTiles = kWide == 16 && M > 1 ? 2 : 1;
-  const FW none[1] = {};
-  for (; tile + kTiles <= tiles; tile += kTiles) expand_paired_tiles<Format, M, kTiles, 0>(e, row, tile, none);
-  for (; tile < tiles; ++tile) expand_paired_tiles<Format, M, 1, 0>(e, row, tile, none);
+  for (; tile + kTiles <= tiles; tile += kTiles)
+    expand_paired_tiles<Format, M, kTiles>(e, e.rank, row, tile, factor_of);
+  for (; tile < tiles; ++tile) expand_paired_tiles<Format, M, 1>(e, e.rank, row, tile, factor_of);
 }
 
 template <typename Format, int M>
